@@ -1,0 +1,97 @@
+"""`fedade list`."""
+
+import json
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedade.core.method import FederatedMethod
+from fedade.data.inventory import describe
+from fedade.experiments.presets import DEFAULT, PRESETS
+from fedade.maths.schedules import SCHEDULES, VARIANTS
+from fedade.methods import METHODS
+from fedade.models import MODELS
+
+Entries = list[dict[str, Any]]
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    methods = "methods"
+    datasets = "datasets"
+    models = "models"
+    schedules = "schedules"
+    measures = "measures"
+    presets = "presets"
+
+
+def list_command(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    json_: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+) -> None:
+    """List what can be named on the command line and in configurations."""
+    entries = _LISTINGS[kind]()
+    if json_:
+        typer.echo(json.dumps(entries))
+        return
+    table = Table()
+    for name in entries[0]:
+        table.add_column(name)
+    for entry in entries:
+        table.add_row(*(_text(value) for value in entry.values()))
+    Console().print(table)
+
+
+def _text(value: object) -> str:
+    return {True: "yes", False: "", None: ""}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+
+
+def _methods() -> Entries:
+    made = {name: make() for name, make in METHODS.items()}
+    return [
+        {
+            "name": name,
+            "summary": method.card.summary,
+            "source": method.card.paper,
+            "oracle": method.card.oracle,
+            "communicates": isinstance(method, FederatedMethod),
+            "reference data": method.card.reference,
+        }
+        for name, method in made.items()
+    ]
+
+
+def _models() -> Entries:
+    return [{"name": name, "summary": (body.__doc__ or "").splitlines()[0]} for name, body in MODELS.items()]
+
+
+def _schedules() -> Entries:
+    return [{"name": name, "variants": ", ".join(VARIANTS)} for name in SCHEDULES]
+
+
+def _measures() -> Entries:
+    return [{"name": "cosine", "summary": "cosine distance of consecutive summaries, the paper's"}]
+
+
+def _presets() -> Entries:
+    return [{"name": name, "default": name == DEFAULT, **_flat(make())} for name, make in PRESETS.items()]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    scenario = settings["scenario"]
+    return {key: scenario.get(key) for key in ("dataset", "kind", "model")}
+
+
+_LISTINGS: Mapping[Kind, Callable[[], Entries]] = {
+    Kind.methods: _methods,
+    Kind.datasets: describe,
+    Kind.models: _models,
+    Kind.schedules: _schedules,
+    Kind.measures: _measures,
+    Kind.presets: _presets,
+}

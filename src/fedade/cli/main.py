@@ -1,0 +1,53 @@
+"""`fedade`: the commands."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from fedade import __version__
+from fedade.cli import listing, running
+from fedade.core.errors import FedadeError
+
+app = typer.Typer(
+    name="fedade",
+    help="Adapt deployed models on many drifting clients, without labels.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(running.run_command)
+app.command("list")(listing.list_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedade {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option(help="Show the full traceback of an error.")] = False,
+) -> None:
+    if debug:
+        os.environ["FEDADE_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Entry point: an error that the user can mend is one line and exit code 2."""
+    try:
+        app()
+    except FedadeError as error:
+        if os.environ.get("FEDADE_DEBUG"):
+            raise
+        typer.echo(f"fedade: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("fedade: interrupted; start the same command again to continue", err=True)
+        sys.exit(130)

@@ -1,0 +1,89 @@
+"""What ships to every client at t = 0."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedade.core import storage
+from fedade.core.network import Network
+from fedade.core.split import Split
+
+
+class Reference(NamedTuple):
+    """The small labelled set (x⁰, y⁰) that follows the law of the pre-training data."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A pre-trained model with all that label-free adaptation may use."""
+
+    network: Network
+    split: Split
+    parameters: dict[str, Tensor]
+    reference: Reference
+    confusion: Tensor
+    """M[i, j] = P(predicted i | true j), soft, of the deployed model on data that it was not trained on."""
+    source_prior: Tensor
+    """Class distribution of the pre-training data."""
+    mean_prediction: Tensor
+    """Mean calibrated prediction on the held-out data."""
+    initial_feature: Tensor
+    """z⁰: mean normalised feature of the reference set under the deployed model."""
+    temperature: Tensor
+    """Calibration of the deployed model, fitted on held-out data."""
+    accuracy: Tensor
+    """Accuracy of the deployed model on held-out data, for reports."""
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.source_prior)
+
+    @property
+    def shared(self) -> dict[str, Tensor]:
+        """ψ as deployed."""
+        return self.split.shared(self.parameters)
+
+    @property
+    def personal(self) -> dict[str, Tensor]:
+        """φ as deployed."""
+        return self.split.private(self.parameters)
+
+    def to(self, device: torch.device | str) -> "Deployment":
+        """The same deployment on another device."""
+        moved = {name: getattr(self, name).to(device) for name in _TENSORS}
+        return replace(
+            self,
+            parameters={name: value.to(device) for name, value in self.parameters.items()},
+            reference=Reference(*(part.to(device) for part in self.reference)),
+            **moved,
+        )
+
+    def save(self, path: Path, metadata: dict[str, str]) -> None:
+        """Store everything but the network's structure."""
+        tensors = {f"parameters/{name}": value for name, value in self.parameters.items()}
+        tensors |= {f"reference/{name}": value for name, value in self.reference._asdict().items()}
+        tensors |= {name: getattr(self, name) for name in _TENSORS}
+        storage.save_tensors(path, tensors, metadata)
+
+
+_TENSORS = ("confusion", "source_prior", "mean_prediction", "initial_feature", "temperature", "accuracy")
+
+
+def load_deployment(path: Path, network: Network, split: Split) -> Deployment:
+    """Read what `Deployment.save` wrote, for the same network and split."""
+    tensors, _ = storage.load_tensors(path)
+    return Deployment(
+        network=network,
+        split=split,
+        parameters={
+            name.removeprefix("parameters/"): value for name, value in tensors.items() if name.startswith("parameters/")
+        },
+        reference=Reference(tensors["reference/inputs"], tensors["reference/labels"]),
+        **{name: tensors[name] for name in _TENSORS},
+    )

@@ -1,0 +1,56 @@
+"""A network as pure functions of its parameters: a body that represents and a head that classifies."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedade.core.normalisation import FROZEN, Normalisation, using
+from fedade.core.split import Parameters
+
+
+@dataclass(frozen=True)
+class Network:
+    """The structure of a model; its weights are always an argument.
+
+    Names of parameters begin with `body.` or `head.`. The modules are templates: their own tensors are never read.
+    """
+
+    name: str
+    body: nn.Module
+    head: nn.Module
+
+    def initial_parameters(self) -> dict[str, Tensor]:
+        """The tensors that the templates were built with, statistics included."""
+        return {
+            f"{part}.{name}": value.detach().clone()
+            for part, module in (("body", self.body), ("head", self.head))
+            for name, value in module.state_dict().items()
+        }
+
+    def trainable(self) -> frozenset[str]:
+        """Names that gradient steps may move: parameters, not statistics."""
+        return frozenset(
+            f"{part}.{name}"
+            for part, module in (("body", self.body), ("head", self.head))
+            for name, _ in module.named_parameters()
+        )
+
+    def represent(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
+        """Features h_ψ(x), `[n, d]`."""
+        with using(normalisation):
+            features: Tensor = functional_call(self.body, _below(parameters, "body."), (inputs,))
+        return features
+
+    def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
+        """Logits, `[n, K]`, of features."""
+        logits: Tensor = functional_call(self.head, _below(parameters, "head."), (features,))
+        return logits
+
+    def logits(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
+        """Logits, `[n, K]`, of inputs."""
+        return self.classify(parameters, self.represent(parameters, inputs, normalisation))
+
+
+def _below(parameters: Parameters, prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: value for name, value in parameters.items() if name.startswith(prefix)}

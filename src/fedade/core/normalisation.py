@@ -1,0 +1,85 @@
+"""With which statistics a network's batch normalisation layers normalise.
+
+A layer asks the strategy in force; the strategy is an argument of `Network.represent`, so that the same weights can be
+evaluated with the deployed statistics, with a batch's own, or with a mix, per client and in both client maps.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Statistics(NamedTuple):
+    """Mean and (biased) variance of a layer's input, per channel."""
+
+    mean: Tensor
+    variance: Tensor
+
+
+class Normalisation(Protocol):
+    """Chooses the statistics that a layer uses for an input."""
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        """The statistics for `inputs` of the named layer, given those it was deployed with."""
+        ...
+
+
+def batch_statistics(inputs: Tensor) -> Statistics:
+    """Statistics of one batch `[n, channels, ...]`, over all axes but the channels."""
+    axes = (0, *range(2, inputs.ndim))
+    return Statistics(inputs.mean(axes), inputs.var(axes, correction=0))
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The deployed statistics: what the paper's preset uses."""
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        return deployed
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A mix of the batch's own statistics (`weight` 1: batch only) and the deployed ones (`weight` 0)."""
+
+    weight: float = 1.0
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        batch = batch_statistics(inputs)
+        return Statistics(
+            *(self.weight * new + (1 - self.weight) * old for new, old in zip(batch, deployed, strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Normalises with the batch's own statistics and keeps them by layer, for running averages."""
+
+    seen: dict[str, Statistics] = field(default_factory=dict)
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        self.seen[layer] = batch_statistics(inputs)
+        return self.seen[layer]
+
+
+FROZEN = Frozen()
+_in_force: ContextVar[Normalisation] = ContextVar("normalisation", default=FROZEN)
+
+
+def in_force() -> Normalisation:
+    """The strategy that layers ask."""
+    return _in_force.get()
+
+
+@contextmanager
+def using(normalisation: Normalisation) -> Iterator[None]:
+    """Put a strategy in force for one forward pass."""
+    token = _in_force.set(normalisation)
+    try:
+        yield
+    finally:
+        _in_force.reset(token)

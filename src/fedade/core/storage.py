@@ -1,0 +1,78 @@
+"""Files that are either whole or absent: a kill at any moment leaves the previous version."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from fedade.core.errors import FedadeError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file at once."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise FedadeError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from error
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a JSON file at once."""
+    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise FedadeError(f"{path} is not readable JSON ({error}); delete it and run again") from error
+    return content
+
+
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a YAML file at once."""
+    write_bytes(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode())
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping from a file."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise FedadeError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 1})" if where is not None else ""
+        raise FedadeError(f"{path} is not YAML{line}; see `fedade list presets` for working examples") from error
+    if not isinstance(content, dict):
+        raise FedadeError(f"{path} holds {type(content).__name__}, not a mapping of settings")
+    return content
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Replace a safetensors file at once."""
+    whole = {name: value.detach().contiguous().cpu().clone() for name, value in tensors.items()}
+    write_bytes(path, save(whole, dict(metadata)))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise FedadeError(f"{path} is damaged ({error}); delete it and run again, finished work is kept") from error

@@ -1,0 +1,68 @@
+"""The trace: one tidy row per client and timestep, from which every table and figure is a query."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+
+Rows = Mapping[str, NDArray[Any]]
+"""Columns of equal length; a column may have a second axis, such as the classes of a prior."""
+
+IDENTIFIERS = ("method", "seed", "client", "timestep")
+"""The columns that say which row it is; all others are measures."""
+
+
+def to_table(rows: Rows) -> pa.Table:
+    """Columns as an Arrow table; a second axis becomes a list."""
+    return pa.table({name: _column(values) for name, values in rows.items()})
+
+
+def _column(values: NDArray[Any]) -> pa.Array:
+    if values.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    return pa.array(values)
+
+
+def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
+    """All rows; a measure that a method does not have is null."""
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def write(path: Path, table: pa.Table) -> None:
+    """Replace a parquet file at once."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    storage.write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def read(path: Path) -> pa.Table:
+    """The rows of a parquet file."""
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise FedadeError(f"{path} is not a readable trace; delete it and resume the run") from error
+
+
+def column(table: pa.Table, name: str) -> NDArray[Any]:
+    """A column as an array, lists as a second axis, nulls as NaN."""
+    values = table[name].combine_chunks()
+    if pa.types.is_fixed_size_list(values.type):
+        width = values.type.list_size
+        filled = values.fill_null([float("nan")] * width) if values.null_count else values
+        return np.asarray(filled.flatten()).reshape(-1, width)
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def where(table: pa.Table, **equal: object) -> pa.Table:
+    """The rows whose columns have the given values."""
+    keep = np.ones(len(table), dtype=bool)
+    for name, value in equal.items():
+        keep &= column(table, name) == value
+    return table.filter(pa.array(keep))

@@ -1,0 +1,66 @@
+"""Trees of tensors: the form in which methods keep their state, whatever its structure."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fedade.core.errors import FedadeError
+
+Tree = Any
+"""Nested NamedTuples, tuples, lists and dicts whose leaves are tensors."""
+
+
+def leaves(tree: Tree) -> list[Tensor]:
+    """The tensors of a tree, in a fixed order."""
+    return pytree.tree_leaves(tree)
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Apply a function to corresponding leaves."""
+    return pytree.tree_map(function, tree, *others)
+
+
+def repeat(tree: Tree, count: int) -> Tree:
+    """`count` independent copies along a new leading axis."""
+    return tree_map(lambda leaf: leaf.expand(count, *leaf.shape).clone(), tree)
+
+
+def stack(trees: Sequence[Tree]) -> Tree:
+    """Trees of equal structure, stacked along a new leading axis."""
+    return tree_map(lambda *rows: torch.stack(rows), *trees)
+
+
+def take(tree: Tree, rows: Tensor | int) -> Tree:
+    """Rows of the leading axis: a copy for an index tensor, a view for one row."""
+    return tree_map(lambda leaf: leaf[rows], tree)
+
+
+def put(tree: Tree, rows: Tensor, values: Tree) -> None:
+    """Write rows of the leading axis in place: for the owner of the storage only."""
+    tree_map(lambda leaf, value: leaf.index_copy_(0, rows, value.to(leaf.dtype)), tree, values)
+
+
+def num_bytes(tree: Tree) -> int:
+    """Bytes that the tensors of a tree hold."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves(tree))
+
+
+def to_named(tree: Tree, prefix: str) -> dict[str, Tensor]:
+    """The leaves under names that follow the structure, for storage."""
+    paths, _ = pytree.tree_flatten_with_path(tree)
+    return {prefix + pytree.keystr(path): leaf.contiguous() for path, leaf in paths}
+
+
+def from_named(like: Tree, named: dict[str, Tensor], prefix: str) -> Tree:
+    """The inverse of `to_named`, for a tree of the same structure as `like`."""
+    paths, structure = pytree.tree_flatten_with_path(like)
+    restored = []
+    for path, leaf in paths:
+        name = prefix + pytree.keystr(path)
+        if name not in named or named[name].shape != leaf.shape:
+            raise FedadeError(f"checkpoint: {name} is missing or has another shape; delete it to start again")
+        restored.append(named[name].to(leaf.device, leaf.dtype))
+    return pytree.tree_unflatten(restored, structure)

@@ -1,0 +1,120 @@
+"""Decoded images, kept once on disk as memory-mapped arrays.
+
+An entry is a folder that appears whole or not at all: it is built under another name and renamed. Its
+manifest records the size and time of every array, so an entry that anything has touched since is rebuilt.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+from filelock import FileLock
+
+from fedade.core.errors import FedadeError
+from fedade.data.dataset import Dataset, Labelled
+from fedade.data.readers.images import Reading, Undecoded
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+PARTS = ("train", "test")
+
+
+def cache_root() -> Path:
+    """Where decoded images are kept: the user's cache folder."""
+    return platformdirs.user_cache_path("fedade") / "decoded"
+
+
+def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], Reading]) -> Dataset:
+    """The dataset whose images lie in the given files, decoded now or at an earlier time.
+
+    `options` is whatever else changes the pixels; `read` is called only when there is no sound entry.
+    """
+    entry = cache_root() / f"{_file_name(name)}-{fingerprint(files, options)}"
+    with _writable(entry.parent), FileLock(f"{entry}.lock"):
+        if not is_sound(entry):
+            _build(entry, read())
+        return _load(entry, name)
+
+
+def fingerprint(files: Iterable[Path], options: str) -> str:
+    """A short digest of the files' names, sizes and times, of the options and of this cache's format."""
+    hasher = hashlib.sha256(f"{FORMAT_VERSION}\0{options}\0".encode())
+    for path in files:
+        status = path.stat()
+        hasher.update(f"{path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return hasher.hexdigest()[:16]
+
+
+def is_sound(entry: Path) -> bool:
+    """Whether an entry is there and every array in it is as it was when it was written."""
+    try:
+        recorded = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["arrays"]
+        return bool(recorded == _array_stamps(entry))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _build(entry: Path, reading: Reading) -> None:
+    building = entry.with_name(f".building-{entry.name}")
+    shutil.rmtree(building, ignore_errors=True)
+    shutil.rmtree(entry, ignore_errors=True)
+    building.mkdir()
+    try:
+        for part, undecoded in zip(PARTS, (reading.train, reading.test), strict=True):
+            _write(building, part, undecoded)
+        manifest = {"class_names": reading.class_names, "arrays": _array_stamps(building)}
+        (building / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        os.replace(building, entry)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _write(folder: Path, part: str, undecoded: Undecoded) -> None:
+    images = np.lib.format.open_memmap(
+        folder / f"{part}_images.npy",
+        mode="w+",
+        dtype=np.uint8,
+        shape=(len(undecoded.labels), *undecoded.shape),
+    )
+    undecoded.decode(images)
+    images.flush()
+    np.save(folder / f"{part}_labels.npy", undecoded.labels)
+
+
+def _load(entry: Path, name: str) -> Dataset:
+    class_names = tuple(json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["class_names"])
+    train, test = (
+        Labelled(
+            np.load(entry / f"{part}_images.npy", mmap_mode="r", allow_pickle=False),
+            np.load(entry / f"{part}_labels.npy", allow_pickle=False),
+        )
+        for part in PARTS
+    )
+    return Dataset(name, class_names, train, test)
+
+
+def _array_stamps(entry: Path) -> dict[str, list[int]]:
+    paths = [entry / f"{part}_{kind}.npy" for part in PARTS for kind in ("images", "labels")]
+    return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise FedadeError(
+            f"the cache of decoded images {folder} cannot be written ({error}); "
+            "free some space or point XDG_CACHE_HOME to a folder that can be written"
+        ) from error
+
+
+def _file_name(name: str) -> str:
+    return "".join(character if character.isalnum() or character in "-_" else "-" for character in name)

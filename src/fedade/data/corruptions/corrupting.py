@@ -1,0 +1,74 @@
+"""Corrupt images: the checks, and the work spread over threads."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from fedade.core.errors import FedadeError
+from fedade.data.corruptions.draws import Draws
+from fedade.data.corruptions.pixels import Pixels
+from fedade.data.corruptions.registry import CORRUPTIONS
+
+MAX_SEVERITY = 5
+"""Severities run from 0, clean, to this."""
+
+SMALLEST_SIDE, LARGEST_SIDE = 16, 128
+"""Image sides for which the constants, made for 32 pixels, still mean what they are called."""
+
+# Small enough for the processor's cache, large enough that calls cost little.
+_CHUNK = 128
+
+
+def corrupt(images: Pixels, name: str, severity: int, seed: int = 0) -> Pixels:
+    """Images `[N, H, W, 3]` with the named corruption; severity 0 returns them unchanged.
+
+    The result for an image is determined by its pixels, the corruption, the severity and the seed:
+    its place in the array and the other images do not matter.
+
+    >>> grey = np.full((1, 32, 32, 3), 100, dtype=np.uint8)
+    >>> corrupt(grey, "brightness", severity=1)[0, 0, 0].tolist()
+    [112, 112, 112]
+    """
+    check_request(images, name, severity, seed)
+    if severity == 0:
+        return images
+    corruption = CORRUPTIONS[name]
+    constants = corruption.constants[severity - 1]
+    corrupted = np.empty(images.shape, dtype=np.uint8)
+
+    def corrupt_chunk(first: int) -> None:
+        chunk = np.ascontiguousarray(images[first : first + _CHUNK])
+        draws = Draws(chunk, address=f"{name}/{severity}/{seed}")
+        corrupted[first : first + _CHUNK] = corruption.transform(chunk, draws, *constants)
+
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
+        for _ in threads.map(corrupt_chunk, range(0, len(images), _CHUNK)):
+            pass
+    return corrupted
+
+
+def check_request(images: Pixels, name: str, severity: int, seed: int) -> None:
+    """Raise a FedadeError, naming what is allowed, unless `corrupt` can do this."""
+    if name not in CORRUPTIONS:
+        raise FedadeError(f"unknown corruption {name!r}; choose one of {', '.join(CORRUPTIONS)}")
+    if not _is_integer(severity) or not 0 <= severity <= MAX_SEVERITY:
+        raise FedadeError(f"severity of {name} is {severity!r}; choose an integer from 0 (clean) to {MAX_SEVERITY}")
+    if not _is_integer(seed):
+        raise FedadeError(f"seed of {name} is {seed!r}; choose an integer")
+    if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
+        found = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
+        raise FedadeError(f"images to corrupt are {found}; pass a uint8 array with levels 0..255")
+    if images.ndim != 4 or images.shape[3] != 3 or not _sides_allowed(images.shape[1:3]):
+        raise FedadeError(
+            f"images to corrupt have shape {list(images.shape)}; pass [N, height, width, 3] "
+            f"with sides from {SMALLEST_SIDE} to {LARGEST_SIDE} pixels"
+        )
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _sides_allowed(sides: tuple[int, ...]) -> bool:
+    return all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides)

@@ -1,0 +1,70 @@
+"""Corrupted images kept on disk, so that a benchmark is generated once."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from fedade.core.errors import FedadeError
+from fedade.data.corruptions.corrupting import check_request, corrupt
+from fedade.data.corruptions.pixels import Pixels
+
+ALGORITHM_VERSION = 1
+"""Raised whenever a corruption's pixels change, so that older cached images are not used again."""
+
+
+def corrupted_pool(images: Pixels, name: str, severity: int, seed: int, cache_dir: Path | None) -> Pixels:
+    """What `corrupt` returns, as a read-only memory map of a file in `cache_dir`, if one is given.
+
+    The file is named by a hash of all that determines it. It appears whole or not at all, and is made
+    anew when it was truncated or is not the array it should be.
+    """
+    check_request(images, name, severity, seed)
+    if cache_dir is None or severity == 0:
+        return corrupt(images, name, severity, seed)
+    path = cache_dir / f"{name}-{severity}-{_digest(images, name, severity, seed)}.npy"
+    cached = _memory_map(path, images.shape)
+    if cached is None:
+        _write_whole(path, corrupt(images, name, severity, seed))
+        cached = _memory_map(path, images.shape)
+    if cached is None:
+        raise FedadeError(f"cached images {path} cannot be read back; check the disk, or use another cache")
+    return cached
+
+
+def _digest(images: Pixels, name: str, severity: int, seed: int) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{images.shape}/".encode())
+    digest.update(np.ascontiguousarray(images).data)
+    return digest.hexdigest()
+
+
+def _memory_map(path: Path, shape: tuple[int, ...]) -> Pixels | None:
+    """The array in the file, or None where the file is missing, cut short or another array."""
+    try:
+        array: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    is_ours = isinstance(array, np.memmap) and array.dtype == np.uint8 and array.shape == shape
+    return array if is_ours else None
+
+
+def _write_whole(path: Path, array: Pixels) -> None:
+    """Write beside the file, then rename: no reader ever sees half a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".unfinished")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.save(file, array, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
+    except OSError as failure:
+        raise FedadeError(
+            f"cannot cache corrupted images in {path.parent} ({failure.strerror}); free space or choose another folder"
+        ) from failure

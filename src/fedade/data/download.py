@@ -1,0 +1,108 @@
+"""Downloads public archives: https only, checked, and never half there."""
+
+import os
+import tempfile
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from fedade.core.errors import FedadeError
+from fedade.data.archives import unpack
+from fedade.data.checksums import file_digest, one_line
+
+Progress = Callable[[int, int | None], None]
+"""Told the bytes received so far and, where the server says it, the bytes in all."""
+
+BLOCK = 1 << 20
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A public archive: where it is, its digest (`algorithm:hex`) and the folder it unpacks to."""
+
+    url: str
+    digest: str
+    folder: str
+
+
+class UnreachableError(Exception):
+    """The server could not be reached or broke off; the caller knows what to suggest instead."""
+
+
+class HttpsOnly(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only to another https address."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        require_https(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def require_https(url: str) -> None:
+    """Raise for any address that is not https."""
+    if urlsplit(url).scheme != "https":
+        raise FedadeError(f"{url} is refused: downloads use https only")
+
+
+def open_url(url: str) -> Any:
+    """The response of a public server."""
+    require_https(url)
+    request = urllib.request.Request(url, headers={"User-Agent": "fedade"})  # noqa: S310 - https, checked above
+    return urllib.request.build_opener(HttpsOnly).open(request, timeout=TIMEOUT_SECONDS)
+
+
+def download(archive: Archive, target: Path, progress: Progress | None = None) -> Path:
+    """Download, check and unpack an archive below a folder; returns the folder it unpacked to.
+
+    All work happens in a temporary folder beside the target, so a failure at any point leaves nothing behind.
+    """
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as working:
+            received = Path(working) / archive.url.rpartition("/")[2]
+            _receive(archive.url, received, progress)
+            _require_digest(received, archive)
+            unpack(received, Path(working))
+            return _put_in_place(Path(working) / archive.folder, target / archive.folder)
+    except OSError as error:
+        raise FedadeError(f"cannot store {archive.url} in {target}: {error.strerror or error}") from error
+
+
+def _receive(url: str, path: Path, progress: Progress | None) -> None:
+    try:
+        with open_url(url) as response, path.open("wb") as file:
+            length = response.headers.get("Content-Length")
+            total = int(length) if length and length.isdigit() else None
+            received = 0
+            while block := response.read(BLOCK):
+                file.write(block)
+                received += len(block)
+                if progress is not None:
+                    progress(received, total)
+    # urllib's URLError and a socket's timeouts are OSErrors, as is a full disk, which says so by itself.
+    except (OSError, HTTPException) as error:
+        raise UnreachableError(f"{url} cannot be fetched ({one_line(error)})") from error
+
+
+def _require_digest(path: Path, archive: Archive) -> None:
+    actual = file_digest(path, archive.digest.partition(":")[0])
+    if actual != archive.digest:
+        raise FedadeError(
+            f"{archive.url} arrived altered: its checksum is {actual}, "
+            f"the published one is {archive.digest}; try again, or fetch it by other means"
+        )
+
+
+def _put_in_place(unpacked: Path, final: Path) -> Path:
+    if not unpacked.is_dir():
+        raise FedadeError(f"the archive did not unpack to {final.name}; it is not the published one")
+    if final.exists():
+        os.replace(final, unpacked.with_name(f"replaced-{final.name}"))
+    os.replace(unpacked, final)
+    return final

@@ -1,0 +1,93 @@
+"""Finds datasets on disk: which folders are searched, and under which layouts."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import platformdirs
+
+from fedade.core.errors import FedadeError
+from fedade.data.readers.images import Reading
+
+DATA_VARIABLE = "FEDADE_DATA"
+
+
+class Reader(Protocol):
+    """Reads one layout of one dataset."""
+
+    def recognises(self, folder: Path) -> bool:
+        """Whether the folder holds the dataset in this layout, whole or in part."""
+        ...
+
+    def files(self, folder: Path) -> list[Path]:
+        """The files that the reading depends on."""
+        ...
+
+    def read(self, folder: Path) -> Reading:
+        """The dataset in the folder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way in which a dataset is known to lie on disk."""
+
+    folders: tuple[str, ...]
+    """Where it may lie below a data folder, as patterns; the likeliest first."""
+    holds: str
+    """What such a folder holds, in words for a message."""
+    reader: Reader
+
+
+@dataclass(frozen=True)
+class Found:
+    """A folder that holds a dataset, the data folder it lies in, and the reader that understands it."""
+
+    root: Path
+    folder: Path
+    reader: Reader
+
+
+def default_data_dir() -> Path:
+    """Where downloads go unless the user names a folder: `FEDADE_DATA`, or else the user's cache."""
+    return _from_environment() or _user_cache()
+
+
+def search_path(data_dir: Path | None = None) -> tuple[Path, ...]:
+    """The data folders in the order they are searched, each once."""
+    if data_dir is not None and not data_dir.is_dir():
+        raise FedadeError(f"data folder {data_dir} does not exist; create it or name another")
+    candidates = (data_dir, _from_environment(), Path.cwd() / "data", _user_cache())
+    return tuple(dict.fromkeys(root for root in candidates if root is not None))
+
+
+def find(layouts: Iterable[Layout], data_dir: Path | None = None) -> list[Found]:
+    """The copies of a dataset in the first data folder that has any, in the order of its layouts."""
+    known = tuple(layouts)
+    for root in search_path(data_dir):
+        copies = [
+            Found(root, folder, layout.reader)
+            for layout in known
+            for folder in subfolders(root, layout.folders)
+            if layout.reader.recognises(folder)
+        ]
+        if copies:
+            return copies
+    return []
+
+
+def subfolders(root: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    """The folders below a data folder that match the patterns, pattern by pattern."""
+    for pattern in patterns:
+        yield from sorted(root.glob(pattern)) if "*" in pattern else [root / pattern]
+
+
+def _from_environment() -> Path | None:
+    named = os.environ.get(DATA_VARIABLE)
+    return Path(named).expanduser() if named else None
+
+
+def _user_cache() -> Path:
+    return platformdirs.user_cache_path("fedade") / "datasets"

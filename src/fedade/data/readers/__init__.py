@@ -1,0 +1,1 @@
+"""One reader per way in which datasets lie on disk."""

@@ -1,0 +1,94 @@
+"""The user's own arrays: numpy files of inputs and labels."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedade.core.errors import FedadeError
+from fedade.data.assembly import assemble
+from fedade.data.checksums import damaged
+from fedade.data.dataset import Dataset, Labelled
+from fedade.data.labels import checked_labels
+from fedade.data.readers.cifar_c import load_array
+
+Part = tuple[NDArray[np.generic], NDArray[np.generic], Path]
+ROWS_PER_CHECK = 4096
+
+
+def read_arrays(folder: Path, name: str) -> Dataset:
+    """A folder of arrays as a dataset.
+
+    Each part is `PART.npz` with `inputs` and `labels`, or `PART_inputs.npy` and `PART_labels.npy`, where PART
+    is `train` or `test`; plain `inputs.npy` and `labels.npy` are a training part. Inputs are bytes or floats,
+    images `[N, channels, height, width]` or `[N, height, width, channels]`. Without a test part every fifth
+    example of a class is held out.
+    """
+    train = _part(folder, "train") or _npy_part(folder, "")
+    if train is None:
+        raise FedadeError(
+            f"{folder} holds no arrays; expected train.npz, inputs.npy with labels.npy, "
+            "or train_inputs.npy with train_labels.npy"
+        )
+    inputs, raw_labels, source = train
+    labels = _labels_of(inputs, raw_labels, source)
+    class_names = tuple(str(label) for label in range(int(labels.max()) + 1))
+    test = _part(folder, "test")
+    test_part = Labelled(test[0], _labels_of(*test, len(class_names))) if test else None
+    return assemble(name, class_names, Labelled(inputs, labels), test_part, folder)
+
+
+def _part(folder: Path, part: str) -> Part | None:
+    return _npz_part(folder / f"{part}.npz") or _npy_part(folder, f"{part}_")
+
+
+def _npz_part(path: Path) -> Part | None:
+    if not path.is_file():
+        return None
+    try:
+        # numpy leaves a file that it opened itself open when it turns out not to be an archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            content: Mapping[str, NDArray[np.generic]] = dict(arrays)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise damaged(path, str(error)) from error
+    if not {"inputs", "labels"} <= set(content):
+        raise FedadeError(f"{path} holds {', '.join(content) or 'nothing'}; expected arrays 'inputs' and 'labels'")
+    return checked_inputs(content["inputs"], path), content["labels"], path
+
+
+def _npy_part(folder: Path, prefix: str) -> Part | None:
+    inputs, labels = folder / f"{prefix}inputs.npy", folder / f"{prefix}labels.npy"
+    if not inputs.is_file():
+        return None
+    if not labels.is_file():
+        raise FedadeError(f"{labels} is missing beside {inputs.name}; add one label per row")
+    return checked_inputs(load_array(inputs), inputs), load_array(labels), inputs
+
+
+def _labels_of(
+    inputs: NDArray[np.generic], labels: NDArray[np.generic], source: Path, num_classes: int | None = None
+) -> NDArray[np.int64]:
+    if labels.shape != (len(inputs),):
+        raise FedadeError(f"{source}: {len(inputs)} inputs but labels of shape {list(labels.shape)}; expected one each")
+    if num_classes is None:
+        num_classes = max(int(labels.max()) + 1, 1) if labels.size and labels.dtype.kind in "iu" else 1
+    return checked_labels(labels, num_classes, source)
+
+
+def checked_inputs(inputs: NDArray[np.generic], source: object) -> NDArray[np.generic]:
+    """Inputs as bytes or finite float32, channels before height and width; views wherever possible."""
+    if inputs.ndim < 2 or len(inputs) == 0:
+        raise FedadeError(f"{source}: inputs have shape {list(inputs.shape)}; expected rows of features or images")
+    if inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
+        raise FedadeError(f"{source}: inputs are {inputs.dtype}; expected uint8 images or floating-point numbers")
+    if inputs.dtype.kind == "f":
+        inputs = inputs.astype(np.float32, copy=False)
+        for start in range(0, len(inputs), ROWS_PER_CHECK):
+            finite = np.isfinite(inputs[start : start + ROWS_PER_CHECK]).reshape(-1, inputs[0].size).all(axis=1)
+            if not finite.all():
+                row = start + int(np.argmin(finite))
+                raise FedadeError(f"{source}: row {row} holds a value that is not finite; remove or mend it")
+    channels_last = inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3)
+    return np.moveaxis(inputs, -1, 1) if channels_last else inputs

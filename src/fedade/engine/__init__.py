@@ -1,0 +1,1 @@
+"""The clock: time, participation, labels and scoring. It knows no method."""

@@ -1,0 +1,1 @@
+"""Experiments: what is run, as a validated object; presets; and running them into a folder."""

@@ -1,0 +1,77 @@
+"""Distribution shift dynamics signal, paper Sec. 4.2: batch summaries and how far they moved.
+
+Axes: *C any client axes, n samples, K classes, d features.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def mean_prediction(probabilities: Float[Tensor, "*C n K"]) -> Float[Tensor, "*C K"]:
+    """Mean softmax vector q of a batch, paper Sec. 4.2 (eq:batch_q)."""
+    return probabilities.mean(-2)
+
+
+def prediction_histogram(probabilities: Float[Tensor, "*C n K"]) -> Float[Tensor, "*C K"]:
+    """Share of samples predicted as each class: the released code's summary in place of eq:batch_q."""
+    classes = torch.arange(probabilities.shape[-1], device=probabilities.device)
+    predicted = probabilities.argmax(-1, keepdim=True) == classes
+    return predicted.to(probabilities.dtype).mean(-2)
+
+
+def mean_feature(features: Float[Tensor, "*C n d"]) -> Float[Tensor, "*C d"]:
+    """Mean of ℓ2-normalised features, z of paper Sec. 4.2 (eq:z_mean); a zero feature counts as 0."""
+    return _direction(features).mean(-2)
+
+
+def mean_feature_normalised_once(features: Float[Tensor, "*C n d"]) -> Float[Tensor, "*C d"]:
+    """Direction of the mean raw feature: the released code's summary in place of eq:z_mean."""
+    return _direction(features.mean(-2))
+
+
+def cosine_distance(first: Float[Tensor, "*C d"], second: Float[Tensor, "*C d"]) -> Float[Tensor, "*C"]:
+    """1 - cos in [0, 2]: exactly 0 for equal inputs; 0 for two zero vectors and 1 if only one is zero."""
+    # Half the squared chord of the two directions equals 1 - cos without its cancellation near 0.
+    chord = _direction(first) - _direction(second)
+    distance = (chord.square().sum(-1) / 2).clamp(0, 2)
+    one_is_zero = (first == 0).all(-1) ^ (second == 0).all(-1)
+    return torch.where(one_is_zero, torch.ones_like(distance), distance)
+
+
+def uncertainty_dynamics(previous: Float[Tensor, "*C K"], current: Float[Tensor, "*C K"]) -> Float[Tensor, "*C"]:
+    """Uncertainty dynamics S_unc in [0, 1]: cosine distance of two summaries, paper Sec. 4.2 (eq:S_lab)."""
+    return cosine_distance(previous, current).clamp(0, 1)
+
+
+def representation_dynamics(previous: Float[Tensor, "*C d"], current: Float[Tensor, "*C d"]) -> Float[Tensor, "*C"]:
+    """Representation dynamics S_rep in [0, 1]: half the cosine distance, paper Sec. 4.2 (eq:S_rep)."""
+    return cosine_distance(previous, current) / 2
+
+
+def combined_dynamics(
+    s_unc: Float[Tensor, "*C"], s_rep: Float[Tensor, "*C"], use_unc: bool = True, use_rep: bool = True
+) -> Float[Tensor, "*C"]:
+    """Combined signal S, the mean of both, paper Sec. 4.2 (eq:S_combined).
+
+    With one switched off the other counts alone; with both off the signal is 0.
+    """
+    if use_unc and use_rep:
+        return (s_unc + s_rep) / 2
+    if use_unc:
+        return s_unc
+    if use_rep:
+        return s_rep
+    return torch.zeros_like(s_unc)
+
+
+def _direction(vectors: Tensor) -> Tensor:
+    # Dividing by the largest entry first keeps the squares from overflowing or vanishing; it cancels in the
+    # quotient, hence no gradient through it.
+    peak = vectors.abs().amax(-1, keepdim=True).detach()
+    scaled = vectors / _ones_for_zeros(peak)
+    return scaled / _ones_for_zeros(torch.linalg.vector_norm(scaled, dim=-1, keepdim=True))
+
+
+def _ones_for_zeros(divisors: Tensor) -> Tensor:
+    return torch.where(divisors > 0, divisors, torch.ones_like(divisors))

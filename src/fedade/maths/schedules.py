@@ -1,0 +1,123 @@
+"""Shift schedules ω(t): how far a client's law has moved from its first to its last distribution.
+
+Paper appendix, "Online Distribution Shift Modeling" (eqn:label_shift): Q(t) = (1 - ω(t)) Q(0) + ω(t) Q(T).
+
+Three variants, because the paper's wording, its cited sources and its released code disagree:
+
+* ``standard``: the reading that keeps ω in [0, 1] and changes on a scale of √T, as the cited sources do.
+* ``literal``: the paper's sentences; the printed sine turns negative, so its absolute value is taken.
+* ``release``: the released code, whose clock starts at 0 in the first timestep.
+
+Axes: T timesteps.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Rule = Callable[[Float[Tensor, " T"], int, Float[Tensor, " T"]], Float[Tensor, " T"]]
+"""Timesteps 1..T, horizon T and one uniform draw per timestep in; the weights of those timesteps out."""
+
+
+def _linear(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    return steps / horizon
+
+
+def _linear_release(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    return (steps - 1) / max(1, horizon - 1)
+
+
+def _sine(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    period = max(1, round(math.sqrt(horizon)))
+    return torch.sin(math.pi * (steps % period) / period)
+
+
+def _sine_literal(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    return torch.sin(math.pi * steps / math.sqrt(horizon)).abs()
+
+
+def _sine_release(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    period = _release_period(horizon)
+    return (1 + torch.sin(2 * math.pi * ((steps - 1) % period) / period)) / 2
+
+
+def _square(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    return _alternation(steps, max(1, round(math.sqrt(horizon) / 2)))
+
+
+def _square_literal(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    return _alternation(steps, math.sqrt(horizon) / 2)
+
+
+def _square_release(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
+    return _alternation(steps - 1, max(1, _release_period(horizon) // 2))
+
+
+def _bernoulli(_: Tensor, horizon: int, uniforms: Tensor) -> Tensor:
+    return _chain(uniforms < 1 / math.sqrt(horizon))
+
+
+def _bernoulli_literal(_: Tensor, horizon: int, uniforms: Tensor) -> Tensor:
+    return _chain(uniforms >= 1 / math.sqrt(horizon))
+
+
+def _bernoulli_release(steps: Tensor, horizon: int, uniforms: Tensor) -> Tensor:
+    # The released recursion simulates a new chain for every timestep, so its states are independent draws
+    # with the marginal law of a chain that flips with probability 1/√T.
+    probability_of_one = (1 - (1 - 2 / math.sqrt(horizon)) ** (steps - 1)) / 2
+    return (uniforms < probability_of_one).to(steps.dtype)
+
+
+def _release_period(horizon: int) -> int:
+    return max(1, math.isqrt(horizon - 1))
+
+
+def _alternation(elapsed: Tensor, period: int | float) -> Tensor:
+    return torch.floor(elapsed / period) % 2
+
+
+def _chain(flips: Tensor) -> Tensor:
+    return (flips.cumsum(-1) % 2).to(torch.float64)
+
+
+_RULES: Mapping[str, Mapping[str, Rule]] = {
+    "standard": {"lin": _linear, "sin": _sine, "squ": _square, "ber": _bernoulli},
+    "literal": {"lin": _linear, "sin": _sine_literal, "squ": _square_literal, "ber": _bernoulli_literal},
+    "release": {
+        "lin": _linear_release,
+        "sin": _sine_release,
+        "squ": _square_release,
+        "ber": _bernoulli_release,
+    },
+}
+
+SCHEDULES: tuple[str, ...] = ("lin", "sin", "squ", "ber")
+"""Names of the paper's four schedules: linear, sine, square, Bernoulli."""
+
+VARIANTS: tuple[str, ...] = tuple(_RULES)
+"""Names of the readings of each schedule."""
+
+
+def weights(name: str, horizon: int, uniforms: Float[Tensor, " T"], variant: str = "standard") -> Float[Tensor, " T+1"]:
+    """ω(0), ..., ω(T) in [0, 1], float64 (eqn:label_shift); ω(0) = 0, the law before the stream begins.
+
+    ``uniforms`` holds one draw from [0, 1) per timestep t = 1..T; only the Bernoulli schedule reads it.
+    """
+    _require("schedule", name, SCHEDULES)
+    _require("schedule variant", variant, VARIANTS)
+    if horizon < 1 or uniforms.shape[-1] != horizon:
+        raise ValueError(
+            f"schedule horizon: {horizon} timesteps with {uniforms.shape[-1]} uniform draws; "
+            "give at least one timestep and one draw per timestep"
+        )
+    steps = torch.arange(1, horizon + 1, dtype=torch.float64, device=uniforms.device)
+    later = _RULES[variant][name](steps, horizon, uniforms)
+    return torch.cat([torch.zeros_like(later[:1]), later])
+
+
+def _require(kind: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{kind}: {value!r} is unknown; choose one of {', '.join(allowed)}")

@@ -1,0 +1,170 @@
+"""Fed-ADE: every client sets its own learning rate from two label-free shift signals (CVPR 2026).
+
+Also the paper's FixLR baselines, which ignore the signals. What the authors' released code does instead is
+`fed_ade_release.py`.
+"""
+
+from typing import NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.method import Card, Observation
+from fedade.core.split import Parameters
+from fedade.maths.averaging import weighted_mean
+from fedade.parts.composition import effective
+from fedade.parts.objectives import OBJECTIVES, ObjectiveName
+from fedade.parts.priors import Estimator, batch_prior
+from fedade.parts.rates import Pace, RateBounds
+from fedade.parts.statistics import NormalisationMode, evaluation, follow_stream, statistics_names
+from fedade.parts.summaries import Summary, signals, summarise
+from fedade.parts.training import Minibatches, Training, minibatches, num_examples
+
+
+class FedAdeClient(NamedTuple):
+    """What a client keeps between timesteps: its own layers, and K + d floats."""
+
+    own: dict[str, Tensor]
+    previous: Summary
+
+
+class FedAde(BaseModel):
+    """Algorithm 1 of the paper; the defaults are its equations."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pace: Pace = "adaptive"
+    rate: RateBounds = RateBounds()
+    use_unc: bool = True
+    """False: the ablation w/o S_unc."""
+    use_rep: bool = True
+    """False: the ablation w/o S_rep."""
+    prior: Estimator = "simplex_ls"
+    objective: ObjectiveName = "bbse"
+    joint_epochs: int = Field(2, ge=0)
+    personal_epochs: int = Field(2, ge=0)
+    batch_size: int = Field(32, ge=1)
+    normalisation: NormalisationMode = "frozen"
+    mix_weight: float = Field(0.1, ge=0, le=1)
+    """`mix`: weight of the batch's own statistics."""
+    momentum: float = Field(0.1, ge=0, le=1)
+    """`ema`: weight of a new batch in the running statistics."""
+
+    @property
+    def card(self) -> Card:
+        adaptive = "shared body, personal head, learning rate set by two label-free shift signals"
+        return Card(
+            summary=adaptive if self.pace == "adaptive" else f"Fed-ADE with the rate fixed at rate.{self.pace}",
+            paper="Fed-ADE, CVPR 2026",
+            reference=OBJECTIVES[self.objective].examples[0] == "reference",
+        )
+
+    @property
+    def fixed_participants(self) -> bool:
+        return False
+
+    # Client
+
+    def init_client(self, deployment: Deployment) -> FedAdeClient:
+        """q⁰ is uniform, as the paper's prior; z⁰ comes from the reference set."""
+        own = deployment.personal
+        if self.normalisation == "ema":
+            own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}
+        uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
+        return FedAdeClient(own, Summary(uniform, deployment.initial_feature))
+
+    def observe(
+        self, deployment: Deployment, client: FedAdeClient, shared: Parameters, observation: Observation
+    ) -> tuple[FedAdeClient, dict[str, Tensor]]:
+        """Prior, summaries, signals and rate: lines 6 to 10 of Algorithm 1, once per timestep."""
+        own, network = client.own, deployment.network
+        if self.normalisation == "ema":
+            model = effective(deployment, shared, own)
+            own = follow_stream(deployment, model, own, observation.inputs, self.momentum)
+        model = effective(deployment, shared, own)
+        features = network.represent(model, observation.inputs, evaluation(self.normalisation, self.mix_weight))
+        current = summarise(network.classify(model, features).softmax(-1), features)
+        found = signals(client.previous, current, self.use_unc, self.use_rep)
+        plan = {
+            "learning_rate": self.rate.rate(self.pace, found.combined),
+            "s_unc": found.unc,
+            "s_rep": found.rep,
+            "s": found.combined,
+            "prior": batch_prior(deployment, observation.inputs, self.prior),
+        }
+        return FedAdeClient(own, current), plan
+
+    def local_round(
+        self,
+        deployment: Deployment,
+        client: FedAdeClient,
+        plan: dict[str, Tensor],
+        shared: Parameters,
+        observation: Observation,
+        key: Tensor,
+    ) -> tuple[FedAdeClient, dict[str, Tensor], dict[str, Tensor]]:
+        """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
+        moved = self._training(deployment, plan, observation).joint(
+            {**shared, **deployment.split.private(client.own)},
+            effective(deployment, shared, client.own),
+            self._minibatches(deployment, observation, key, range(self.joint_epochs)),
+        )
+        own = {name: moved.get(name, value) for name, value in client.own.items()}
+        return client._replace(own=own), plan, {name: moved[name] for name in shared}
+
+    def personalise(
+        self,
+        deployment: Deployment,
+        client: FedAdeClient,
+        plan: dict[str, Tensor],
+        shared: Parameters,
+        downlink: tuple[()],
+        observation: Observation,
+        key: Tensor,
+    ) -> tuple[FedAdeClient, dict[str, Tensor]]:
+        """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
+        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
+        moved = self._training(deployment, plan, observation).personal(
+            deployment.split.private(client.own),
+            effective(deployment, shared, client.own),
+            self._minibatches(deployment, observation, key, epochs),
+        )
+        return client._replace(own={**client.own, **moved}), plan
+
+    def predict(self, deployment: Deployment, client: FedAdeClient, shared: Parameters, inputs: Tensor) -> Tensor:
+        """H({ψ̄, φ}; x)."""
+        model = effective(deployment, shared, client.own)
+        return deployment.network.logits(model, inputs, evaluation(self.normalisation, self.mix_weight)).softmax(-1)
+
+    # Server
+
+    def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
+        """ψ̄ as deployed; normalisation statistics never travel."""
+        trainable = deployment.network.trainable()
+        return {name: value for name, value in deployment.shared.items() if name in trainable}
+
+    def aggregate(
+        self,
+        deployment: Deployment,
+        server: Parameters,
+        uplinks: Parameters,
+        weights: Tensor,
+    ) -> tuple[dict[str, Tensor], tuple[()]]:
+        """ψ̄ = Σ N_c ψ_c / Σ N_c (eq:aggregate), for all clients."""
+        return {name: weighted_mean(values, weights) for name, values in uplinks.items()}, ()
+
+    def _minibatches(self, deployment: Deployment, observation: Observation, key: Tensor, epochs: range) -> Minibatches:
+        size = num_examples(deployment, OBJECTIVES[self.objective], len(observation.inputs))
+        return minibatches(key, size, epochs, self.batch_size)
+
+    def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
+        return Training(
+            deployment,
+            OBJECTIVES[self.objective],
+            observation.inputs,
+            plan["prior"],
+            plan["learning_rate"],
+            evaluation(self.normalisation, self.mix_weight),
+        )

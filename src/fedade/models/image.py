@@ -1,0 +1,27 @@
+"""The first layer of every image network: from stored pixels to normalised floats."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Pixels(nn.Module):
+    """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale).
+
+    Floats pass through the same affine map. Kept inside the network, so that streams stay uint8 wherever they live.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float], scale: float = 255.0) -> None:
+        super().__init__()
+        # Not persistent: constants of the architecture, not weights that clients could share or move.
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1) * scale, persistent=False)
+        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1) * scale, persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Normalised images."""
+        images = pixels if pixels.is_floating_point() else pixels.to(self.mean.dtype)
+        return (images - self.mean) / self.deviation

@@ -1,0 +1,19 @@
+"""`small-cnn`: a residual network for 8x8 to 16x16 images, small but with BatchNorm."""
+
+from torch import nn
+
+from fedade.models.batch_norm import BatchNorm
+from fedade.models.residual import BasicBlock, convolution
+
+
+def small_cnn_body(channels: int, width: int = 16) -> tuple[nn.Module, int]:
+    """The body and its feature size."""
+    body = nn.Sequential(
+        convolution(channels, width, stride=2),
+        BatchNorm(width),
+        nn.ReLU(),
+        BasicBlock(width, 2 * width, stride=2),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+    )
+    return body, 8 * width

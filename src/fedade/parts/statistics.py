@@ -1,0 +1,45 @@
+"""Running normalisation statistics that a client keeps for itself."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.normalisation import FROZEN, Mixed, Normalisation, Recording, Statistics
+from fedade.core.split import Parameters
+
+NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
+"""Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
+
+
+def evaluation(mode: NormalisationMode, mix_weight: float) -> Normalisation:
+    """The strategy of a pass. With `ema` the statistics in the parameters are the running ones already."""
+    return {"batch": Mixed(1.0), "mix": Mixed(mix_weight)}.get(mode, FROZEN)
+
+
+def statistics_names(deployment: Deployment) -> frozenset[str]:
+    """The tensors of a network that gradient steps never move."""
+    return frozenset(deployment.parameters) - deployment.network.trainable()
+
+
+def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float) -> dict[str, Tensor]:
+    """Those running statistics among the parameters, after one pass, as BatchNorm keeps them in training mode."""
+    batch = {
+        f"{layer}.{name}": value
+        for layer, found in seen.items()
+        for name, value in (("running_mean", found.mean), ("running_var", found.variance))
+    }
+    return {
+        name: (1 - momentum) * parameters[name] + momentum * value.detach()
+        for name, value in batch.items()
+        if name in parameters
+    }
+
+
+def follow_stream(
+    deployment: Deployment, parameters: Parameters, own: Parameters, inputs: Tensor, momentum: float
+) -> dict[str, Tensor]:
+    """A client's own layers, with statistics that moved towards those of a batch."""
+    recording = Recording()
+    deployment.network.represent(parameters, inputs, recording)
+    return {**own, **follow(own, recording.seen, momentum)}

@@ -1,0 +1,1 @@
+"""Tables, figures and the report page; all of them read traces only."""

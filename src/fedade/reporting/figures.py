@@ -1,0 +1,120 @@
+"""Pictures of a trace."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fedade.core import trace
+
+Figures = dict[str, Figure]
+
+_SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
+
+
+def figures(table: pa.Table) -> Figures:
+    """All pictures, by file name."""
+    methods = list(dict.fromkeys(trace.column(table, "method").tolist()))
+    drawn = {"accuracy": accuracy_over_time(table, methods), "priors": client_priors(table, methods)}
+    if "s_unc" in table.column_names:
+        drawn["signals"] = signals_over_time(table, methods)
+    return drawn
+
+
+def save(drawn: Figures, folder: Path) -> None:
+    """Write every picture as a PNG file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in drawn.items():
+        figure.savefig(folder / f"{name}.png", dpi=130)
+
+
+def accuracy_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
+    """Accuracy after adaptation by timestep, with the middle half of the clients as a band."""
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for method in methods:
+        chosen = trace.where(table, method=method)
+        times, values = _by_timestep(chosen, "accuracy_post")
+        smooth = _smoothed(values.mean(1))
+        (line,) = axes.plot(times, 100 * smooth, label=method, linewidth=1.8)
+        low, high = np.quantile(values, [0.25, 0.75], axis=1)
+        axes.fill_between(
+            times,
+            100 * _smoothed(low),
+            100 * _smoothed(high),
+            color=line.get_color(),
+            alpha=0.08,
+            linewidth=0,
+        )
+    axes.set(xlabel="timestep t", ylabel="accuracy after adaptation (%)")
+    axes.set_title("Accuracy over time (moving mean of 5; band: middle half of the clients)", fontsize=10)
+    axes.legend(fontsize=8, ncols=2)
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def signals_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
+    """Learning rates and the two signals by timestep, mean over clients."""
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    panels = figure.subplots(len(_SIGNALS), 1, sharex=True)
+    for panel, (name, title) in zip(panels, _SIGNALS, strict=True):
+        for method in methods:
+            times, values = _by_timestep(trace.where(table, method=method), name)
+            if np.isnan(values).all():
+                continue
+            (line,) = panel.plot(times, np.nanmean(values, 1), label=method, linewidth=1.5)
+            low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
+            panel.fill_between(times, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+        panel.set_ylabel(title)
+        panel.grid(alpha=0.3)
+    panels[0].set_title("Rates and signals (band: 8 of 10 clients)", fontsize=10)
+    panels[0].legend(fontsize=8)
+    panels[-1].set_xlabel("timestep t")
+    return figure
+
+
+def client_priors(table: pa.Table, methods: Sequence[str]) -> Figure:
+    """True class distributions at the last timestep, and how well one method estimates them over time."""
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    last = trace.where(table, method=methods[0], seed=trace.column(table, "seed")[0])
+    last = trace.where(last, timestep=trace.column(last, "timestep").max())
+    image = left.imshow(trace.column(last, "true_prior").T, aspect="auto", cmap="viridis", vmin=0, vmax=1)
+    left.set(xlabel="client", ylabel="class")
+    left.set_title("True class distribution at the last timestep", fontsize=10)
+    figure.colorbar(image, ax=left, shrink=0.8)
+    if "prior" in table.column_names:
+        for method in methods:
+            chosen = trace.where(table, method=method)
+            error = np.abs(trace.column(chosen, "prior") - trace.column(chosen, "true_prior")).sum(1)
+            if np.isnan(error).all():
+                continue
+            times, values = _grouped(chosen, error)
+            right.plot(times, np.nanmean(values, 1), label=method, linewidth=1.5)
+        right.legend(fontsize=8)
+    right.set(xlabel="timestep t", ylabel="L1 distance")
+    right.set_title("Estimated against true class distribution", fontsize=10)
+    right.grid(alpha=0.3)
+    return figure
+
+
+def _by_timestep(table: pa.Table, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    return _grouped(table, trace.column(table, name).astype(float))
+
+
+def _grouped(table: pa.Table, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Timesteps, and the values of all clients and seeds at each."""
+    times = trace.column(table, "timestep")
+    order = np.argsort(times, kind="stable")
+    distinct = np.unique(times)
+    return distinct, values[order].reshape(len(distinct), -1)
+
+
+def _smoothed(values: NDArray[Any], width: int = 5) -> NDArray[Any]:
+    width = min(width, len(values))
+    padded = np.pad(values, (width // 2, width - 1 - width // 2), mode="edge")
+    return np.convolve(padded, np.full(width, 1 / width), mode="valid")

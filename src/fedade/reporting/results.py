@@ -1,0 +1,88 @@
+"""What a run found, in numbers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fedade.core import trace
+
+
+class Result(NamedTuple):
+    """One method and seed; accuracies are means over clients and timesteps, from 0 to 1."""
+
+    method: str
+    seed: int
+    accuracy_post: float
+    accuracy_pre: float
+    learning_rate_mean: float | None
+    seconds: float
+    bytes_sent: int
+    oracle: bool
+
+    def asdict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return self._asdict()
+
+
+class Row(NamedTuple):
+    """One method over all seeds."""
+
+    method: str
+    oracle: bool
+    accuracy_post: float
+    deviation: float
+    accuracy_pre: float
+    learning_rate: float | None
+    share_of_oracle: float | None
+    """(accuracy − source) / (oracle − source), where both are there."""
+    megabytes_sent: float
+    seconds: float
+
+
+def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float) -> Result:
+    """The result of one track."""
+    rate = None
+    if "learning_rate" in table.column_names:
+        rate = float(np.nanmean(trace.column(table, "learning_rate")))
+    return Result(
+        method=method,
+        seed=seed,
+        accuracy_post=float(trace.column(table, "accuracy_post").mean()),
+        accuracy_pre=float(trace.column(table, "accuracy_pre").mean()),
+        learning_rate_mean=rate,
+        seconds=seconds,
+        bytes_sent=int(trace.column(table, "bytes_sent").sum()),
+        oracle=oracle,
+    )
+
+
+def rows(results: Iterable[Result]) -> list[Row]:
+    """One row per method, in the order of the results."""
+    by_method: dict[str, list[Result]] = {}
+    for one in results:
+        by_method.setdefault(one.method, []).append(one)
+    means = {method: float(np.mean([one.accuracy_post for one in found])) for method, found in by_method.items()}
+    return [_row(found, means) for found in by_method.values()]
+
+
+def _row(found: list[Result], means: Mapping[str, float]) -> Row:
+    first = found[0]
+    posts = [one.accuracy_post for one in found]
+    share = None
+    if "source" in means and "oracle-prior" in means and means["oracle-prior"] > means["source"]:
+        share = (means[first.method] - means["source"]) / (means["oracle-prior"] - means["source"])
+    return Row(
+        method=first.method,
+        oracle=first.oracle,
+        accuracy_post=means[first.method],
+        deviation=float(np.std(posts, ddof=1)) if len(posts) > 1 else 0.0,
+        accuracy_pre=float(np.mean([one.accuracy_pre for one in found])),
+        learning_rate=None
+        if first.learning_rate_mean is None
+        else float(np.mean([one.learning_rate_mean or 0.0 for one in found])),
+        share_of_oracle=share,
+        megabytes_sent=float(np.mean([one.bytes_sent for one in found])) / 1e6,
+        seconds=float(np.mean([one.seconds for one in found])),
+    )

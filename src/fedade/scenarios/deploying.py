@@ -1,0 +1,117 @@
+"""From a dataset and a recipe to a deployment."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedade.core.deployment import Deployment, Reference, load_deployment
+from fedade.core.network import Network
+from fedade.core.seeds import Seeds
+from fedade.core.split import Split
+from fedade.data.dataset import Dataset, Labelled
+from fedade.maths.calibration import apply_temperature, fit_temperature
+from fedade.maths.dynamics import mean_feature
+from fedade.maths.priors import confusion_matrix
+from fedade.models import build
+from fedade.models.image import Pixels
+from fedade.scenarios.partition import Partition, source_prior
+from fedade.scenarios.pretraining import Progress, pretrain
+from fedade.scenarios.settings import ScenarioSettings
+
+RECIPE_VERSION = 1
+"""Part of every key: raised when the same settings would give another model."""
+
+
+def deployment_key(network: Network, parts: Partition, settings: ScenarioSettings) -> str:
+    """A name that two deployments share only if they are the same."""
+    said = settings.model_dump(mode="json", include={"model", "personal", "source", "reference_size", "pretraining"})
+    told = json.dumps([RECIPE_VERSION, said, repr(network.body), repr(network.head)], sort_keys=True)
+    digest = hashlib.blake2b(told.encode(), digest_size=12)
+    for part in (parts.trained, parts.held_out):
+        digest.update(part.labels.tobytes())
+        digest.update(part.inputs[:: max(1, len(part) // 64)].tobytes())
+    return digest.hexdigest()
+
+
+def deploy(
+    dataset: Dataset,
+    parts: Partition,
+    settings: ScenarioSettings,
+    device: str,
+    store: Path,
+    progress: Progress,
+) -> Deployment:
+    """The deployment of these settings: read from the store if it is there, else trained and stored."""
+    network = _network(dataset, parts.trained, settings)
+    split = Split(settings.personal)
+    split.check(network.initial_parameters())
+    path = (
+        store
+        / f"{dataset.name.replace('/', '_')}-{settings.model}-{deployment_key(network, parts, settings)}.safetensors"
+    )
+    if not path.exists():
+        parameters = pretrain(
+            network, parts.trained, settings.pretraining, device, progress, path.with_suffix(".training")
+        )
+        prior = torch.from_numpy(source_prior(settings.source, dataset.num_classes)).float()
+        described = {
+            "settings": settings.model_dump_json(),
+            "dataset": dataset.name,
+            "partial": dataset.partial or "",
+        }
+        _measure(network, split, parameters, parts.held_out, prior, settings, device).save(path, described)
+    return load_deployment(path, network, split).to(device)
+
+
+def _network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings) -> Network:
+    sample = trained.inputs[:: max(1, len(trained) // 5000)].astype(np.float64) / 255
+    pixels = Pixels(sample.mean((0, 2, 3)).round(4).tolist(), sample.std((0, 2, 3)).clip(1e-3).round(4).tolist())
+    return build(settings.model, dataset.input_shape, dataset.num_classes, pixels, settings.pretraining.seed)
+
+
+def _measure(
+    network: Network,
+    split: Split,
+    parameters: dict[str, Tensor],
+    held_out: Labelled,
+    prior: Tensor,
+    settings: ScenarioSettings,
+    device: str,
+) -> Deployment:
+    """Confusion matrix, temperature and reference set, all from data that the model was not trained on."""
+    labels = torch.from_numpy(held_out.labels)
+    with torch.no_grad():
+        features = torch.cat([
+            network.represent(parameters, torch.from_numpy(np.array(chunk)).to(device)).cpu()
+            for chunk in np.array_split(held_out.inputs, max(1, len(held_out) // 500))
+        ])  # fmt: skip
+        parameters = {name: value.cpu() for name, value in parameters.items()}
+        logits = network.classify(parameters, features)
+        temperature = fit_temperature(logits, labels)
+        probabilities = apply_temperature(logits, temperature).softmax(-1)
+        rows = torch.from_numpy(_reference_rows(held_out, len(prior), settings.reference_size))
+        weights = prior[labels] / torch.bincount(labels, minlength=len(prior))[labels]
+    return Deployment(
+        network=network,
+        split=split,
+        parameters=parameters,
+        reference=Reference(torch.from_numpy(held_out.inputs[rows.numpy()]), labels[rows]),
+        confusion=confusion_matrix(probabilities, labels),
+        source_prior=prior,
+        mean_prediction=(weights[:, None] * probabilities).sum(0) / weights.sum(),
+        initial_feature=mean_feature(features[rows]),
+        temperature=temperature,
+        accuracy=(logits.argmax(-1) == labels).float().mean(),
+    )
+
+
+def _reference_rows(held_out: Labelled, num_classes: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """As many of each class as possible, the same for every run."""
+    shuffled = Seeds(0).generator("reference").permutation(len(held_out))
+    per_class = [shuffled[held_out.labels[shuffled] == label] for label in range(num_classes)]
+    ranked = [(rank, label, row) for label, rows in enumerate(per_class) for rank, row in enumerate(rows)]
+    return np.sort(np.array([row for _, _, row in sorted(ranked)[:size]]))

@@ -1,0 +1,49 @@
+"""The images that streams draw from, under every corruption that a client may meet."""
+
+from functools import cache as remember
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedade.core.errors import FedadeError
+from fedade.data.corruptions import CORRUPTIONS, STANDARD, corrupted_pool
+from fedade.data.dataset import Dataset, Labelled
+from fedade.data.registry import official_corruption
+from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, corrupt_sensor
+from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios.streams import PoolAt
+
+IMAGES_SEED = 0
+"""Corrupted images are part of the benchmark: the same for every run."""
+
+
+def corruption_names(dataset: Dataset, settings: ScenarioSettings) -> tuple[str, ...]:
+    """The corruptions that clients are assigned, in turn."""
+    grey = dataset.input_shape[0] == 1
+    known = tuple(SENSOR_CORRUPTIONS) if grey else tuple(CORRUPTIONS)
+    if not settings.shifts_inputs:
+        return known[:1]  # never applied: the severity is 0
+    for name in settings.corruptions:
+        if name not in known:
+            raise FedadeError(f"scenario.corruptions: {name!r} is unknown; for {dataset.name}: {', '.join(known)}")
+    return settings.corruptions or (known if grey else STANDARD)
+
+
+def pool_under_corruption(dataset: Dataset, pool: Labelled, settings: ScenarioSettings, cache: Path) -> PoolAt:
+    """The pool's inputs by corruption and severity, each made once."""
+
+    @remember
+    def pool_at(corruption: str, severity: int) -> NDArray[Any]:
+        if severity == 0:
+            return pool.inputs
+        if pool.inputs.shape[1] == 1:
+            return corrupt_sensor(pool.inputs, corruption, severity, IMAGES_SEED)
+        official = official_corruption(dataset.name, settings.data_dir, corruption, severity)
+        if official is not None and len(official) == len(pool):
+            return np.moveaxis(official, -1, 1)
+        last = np.ascontiguousarray(np.moveaxis(pool.inputs, 1, -1))
+        return np.moveaxis(corrupted_pool(last, corruption, severity, IMAGES_SEED, cache), -1, 1)
+
+    return pool_at

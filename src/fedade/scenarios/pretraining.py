@@ -1,0 +1,131 @@
+"""Training the model that is then deployed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+from fedade.core.network import Network
+from fedade.core.seeds import Seeds
+from fedade.data.dataset import Labelled
+from fedade.scenarios.settings import PretrainingSettings
+
+Progress = Callable[[int, int], None]
+"""Called with the epochs done and the epochs in all."""
+
+CHECKPOINT_EPOCHS = 5
+
+
+class _Model(nn.Module):
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.body = network.body
+        self.head = network.head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(inputs))
+        return logits
+
+
+def pretrain(
+    network: Network,
+    data: Labelled,
+    settings: PretrainingSettings,
+    device: str,
+    progress: Progress,
+    checkpoint: Path | None = None,
+) -> dict[str, Tensor]:
+    """Weights and statistics after training; a checkpoint, where given, survives a kill and is continued from."""
+    model = _Model(network).to(device).train()
+    inputs, labels = torch.from_numpy(data.inputs[:]).to(device), torch.from_numpy(data.labels).to(device)
+    steps = -(-len(labels) // settings.batch_size)
+    optimiser = torch.optim.SGD(
+        model.parameters(), settings.learning_rate, 0.9, weight_decay=settings.weight_decay, nesterov=True
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser,
+        settings.learning_rate,
+        total_steps=steps * settings.epochs,
+        pct_start=0.25,
+        cycle_momentum=False,
+    )
+    seeds = Seeds(settings.seed)
+    begin = _restore(checkpoint, model, optimiser, schedule, steps)
+    mixed = torch.autocast(device.split(":")[0], dtype=torch.bfloat16, enabled=device.startswith("cuda"))
+    for epoch in range(begin, settings.epochs):
+        generator = seeds.generator("pretraining", epoch=epoch)
+        order = torch.from_numpy(generator.permutation(len(labels))).to(device)
+        for rows in torch.split(order, settings.batch_size):
+            if len(rows) == 1 and len(order) > 1:
+                continue  # batch statistics of one sample have no variance
+            batch = inputs[rows]
+            if settings.augment:
+                batch = flip_and_shift(batch, torch.from_numpy(generator.random((len(rows), 3))).to(device))
+            with mixed:
+                loss = F.cross_entropy(model(batch), labels[rows])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            schedule.step()
+        progress(epoch + 1, settings.epochs)
+        if checkpoint is not None and (epoch + 1) % CHECKPOINT_EPOCHS == 0:
+            _save(checkpoint, model, optimiser, epoch + 1)
+    model.eval()
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def flip_and_shift(images: Tensor, uniforms: Tensor) -> Tensor:
+    """Each image flipped or not and moved by up to an eighth, the border mirrored; three uniform numbers each."""
+    size = images.shape[-1]
+    reach = size // 8
+    padded = F.pad(images.float(), (reach,) * 4, mode="reflect")
+    offsets = (uniforms[:, :2] * (2 * reach + 1)).long().clamp(max=2 * reach)
+    span = torch.arange(size, device=images.device)
+    columns = torch.where(uniforms[:, 2:] < 0.5, span, span.flip(0))
+    rows = (offsets[:, :1] + span)[:, None, :, None]
+    columns = (offsets[:, 1:] + columns)[:, None, None, :]
+    everyone = torch.arange(len(images), device=images.device)[:, None, None, None]
+    channels = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
+    return padded[everyone, channels, rows, columns]
+
+
+def _save(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, epoch: int) -> None:
+    momenta = {
+        f"momentum/{name}": optimiser.state[parameter]["momentum_buffer"]
+        for name, parameter in model.named_parameters()
+    }
+    weights = {f"weights/{name}": value for name, value in model.state_dict().items()}
+    storage.save_tensors(path, weights | momenta, {"epoch": str(epoch)})
+
+
+def _restore(
+    path: Path | None,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+    steps: int,
+) -> int:
+    """Epochs that are done already."""
+    if path is None or not path.exists():
+        return 0
+    tensors, metadata = storage.load_tensors(path)
+    try:
+        model.load_state_dict(
+            {name: tensors[f"weights/{name}"] for name in model.state_dict()},
+        )
+        for name, parameter in model.named_parameters():
+            optimiser.state[parameter]["momentum_buffer"] = tensors[f"momentum/{name}"].to(parameter.device)
+    except (KeyError, RuntimeError) as error:
+        raise FedadeError(f"{path} belongs to another network; delete it to train from the start") from error
+    epoch = int(metadata["epoch"])
+    schedule.last_epoch = epoch * steps - 1
+    with torch.no_grad():
+        optimiser.step()  # without gradients: tells the schedule that it follows an optimiser
+    schedule.step()
+    return epoch

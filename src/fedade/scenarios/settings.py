@@ -1,0 +1,65 @@
+"""What a scenario can be told: the dataset, the shift, the model and how it was trained."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Kind = Literal["label", "covariate", "both", "none"]
+ScheduleName = Literal["lin", "sin", "squ", "ber"]
+SourceDistribution = Literal["uniform", "gaussian", "exponential"]
+
+
+class PretrainingSettings(BaseModel):
+    """The recipe of the deployed model: SGD with Nesterov momentum and a one-cycle rate."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(60, ge=1)
+    batch_size: int = Field(64, ge=1)
+    learning_rate: float = Field(0.1, gt=0)
+    weight_decay: float = Field(5e-4, ge=0)
+    augment: bool = False
+    """Random horizontal flips and shifts of up to an eighth of the image."""
+    seed: int = Field(0, ge=0)
+    """Of the weights and the order of the images; not the seed of a run."""
+
+
+class ScenarioSettings(BaseModel):
+    """A deployment and the streams that follow it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str = "digits"
+    data_dir: Path | None = None
+    kind: Kind = "label"
+    schedule: ScheduleName = "lin"
+    variant: Literal["standard", "literal", "release"] = "standard"
+    """Which reading of the schedules (docs/decisions/0005-schedules.md)."""
+    num_clients: int = Field(100, ge=1)
+    num_timesteps: int = Field(100, ge=1)
+    samples: int = Field(30, ge=1)
+    """Images per client and timestep."""
+    alpha: float = Field(0.1, gt=0)
+    """Dirichlet factor of the clients' target class distributions."""
+    corruptions: tuple[str, ...] = ()
+    """One per client, in turn; empty: all that exist for the dataset."""
+    severity: Literal["rounded", "release"] = "rounded"
+    """round(5ω), so that ω = 0 is clean; or the released code's map, which is never clean."""
+    model: str = "small-cnn"
+    personal: tuple[str, ...] = ("head.",)
+    """Names of personal parameters begin with one of these."""
+    source: SourceDistribution = "uniform"
+    """Class distribution of the pre-training data."""
+    train_size: int | None = Field(None, ge=1)
+    """Training images; the rest of the training side is held out. None: 80 of 100 train, 20 are streamed."""
+    reference_size: int = Field(100, ge=1)
+    pretraining: PretrainingSettings = PretrainingSettings()
+
+    @property
+    def shifts_labels(self) -> bool:
+        return self.kind in ("label", "both")
+
+    @property
+    def shifts_inputs(self) -> bool:
+        return self.kind in ("covariate", "both")

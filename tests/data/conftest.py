@@ -1,0 +1,16 @@
+"""A cache and a search path of each test's own."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test sees the user's own data or cache."""
+    home = tmp_path / "home"
+    (home / "elsewhere").mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.delenv("FEDADE_DATA", raising=False)
+    monkeypatch.chdir(home / "elsewhere")
+    return home

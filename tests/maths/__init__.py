@@ -1,0 +1,1 @@
+"""Properties of the equations, for all inputs."""
