@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedade.maths import priors
-from fedade.maths.priors import ESTIMATORS, confusion_matrix, estimate, is_invertible, simplex_least_squares
+from fedade.maths.priors import ESTIMATORS, confusion_matrix, estimate_prior, is_invertible, simplex_least_squares
 from fedade.maths.simplex import project_to_simplex
 
 from .samples import QUICK, generator, is_distribution, labels, seeds, softmax_batch
@@ -58,7 +58,7 @@ def test_the_pseudo_inverse_drops_directions_below_one_hundredth(margin, recover
 @pytest.mark.parametrize("name", BLACK_BOX)
 def test_a_name_stands_for_its_estimator(name):
     batch, confusion = softmax_batch(3, 2, 5, K), awkward_confusions()["nearly twins"]
-    named = estimate(name, batch, confusion, UNIFORM, UNIFORM, 4000)
+    named = estimate_prior(batch, confusion, UNIFORM, name, UNIFORM, 4000)
     meant = {other: function(confusion, batch.mean(-2), UNIFORM) for other, function in BLACK_BOX.items()}
     assert [other for other, value in meant.items() if torch.equal(value, named)] == [name]
 
@@ -136,7 +136,7 @@ def test_every_estimate_is_a_distribution_whatever_it_is_given(name):
     cases = list(itertools.product(awkward_confusions().items(), AWKWARD_SOURCES.items(), AWKWARD_BATCHES.items()))
     assert len(cases) == 8 * 3 * 2
     for (matrix, confusion), (law, source), (kind, batch) in cases:
-        estimated = estimate(name, batch, confusion, source, source, num_reference=50)
+        estimated = estimate_prior(batch, confusion, source, name, source, num_reference=50)
         assert estimated.shape == (*batch.shape[:-2], K)
         assert estimated.dtype == batch.dtype
         assert is_distribution(estimated), (matrix, law, kind)
@@ -147,7 +147,7 @@ def test_vmap_equals_batch(name):
     batches, confusion = softmax_batch(0, 4, 12, K), diagonal_confusion(1, accuracy=0.7)
 
     def one_client(batch: Tensor) -> Tensor:
-        return estimate(name, batch, confusion, UNIFORM, UNIFORM, num_reference=1000)
+        return estimate_prior(batch, confusion, UNIFORM, name, UNIFORM, num_reference=1000)
 
     assert torch.allclose(vmap(one_client)(batches), one_client(batches), atol=1e-5)
     assert torch.allclose(one_client(batches[2]), one_client(batches)[2], atol=1e-5)
@@ -168,7 +168,7 @@ def mean_errors(twins: bool) -> dict[str, float]:
     (outputs,), (reference_labels,) = gaussian_classes(UNIFORM.expand(1, K), 0, 4000, twins)
     confusion, truth = confusion_matrix(outputs, reference_labels), dirichlet(5, 60, K)
     batches, _ = gaussian_classes(truth, 10, 50, twins)
-    estimates = {name: estimate(name, batches, confusion, UNIFORM, outputs.mean(0), 4000) for name in ESTIMATORS}
+    estimates = {name: estimate_prior(batches, confusion, UNIFORM, name, outputs.mean(0), 4000) for name in ESTIMATORS}
     estimates["literal"] = priors.literal_inverse(confusion, batches.mean(-2), UNIFORM)
     return {name: (estimated - truth).abs().sum(-1).mean().item() for name, estimated in estimates.items()}
 
@@ -236,4 +236,4 @@ def test_the_literal_inverse_may_leave_the_simplex():
 
 def test_an_unknown_estimator_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'bbse' is unknown; choose one of simplex_ls, inv, pinv_simplex"):
-        estimate("bbse", softmax_batch(0, 5, K), torch.eye(K), UNIFORM, UNIFORM, 10)
+        estimate_prior(softmax_batch(0, 5, K), torch.eye(K), UNIFORM, "bbse", UNIFORM, 10)

@@ -176,18 +176,23 @@ ESTIMATORS: Mapping[str, Callable[[Evidence], Tensor]] = {
 """Every estimator by the name used in configurations."""
 
 
-def estimate(
-    name: str,
+def estimate_prior(
     probabilities: Float[Tensor, "*C n K"],
     confusion: Float[Tensor, "K K"],
     source_prior: Float[Tensor, " K"],
-    source_mean_prediction: Float[Tensor, " K"],
-    num_reference: int,
+    estimator: str = "simplex_ls",
+    source_mean_prediction: Float[Tensor, " K"] | None = None,
+    num_reference: int = 1000,
 ) -> Float[Tensor, "*C K"]:
-    """Class prior of each batch by the named estimator; one-hot probabilities stand for hard predictions."""
-    if name not in ESTIMATORS:
-        raise ValueError(f"prior estimator: {name!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
-    return ESTIMATORS[name](Evidence(probabilities, confusion, source_prior, source_mean_prediction, num_reference))
+    """Class prior of each batch; give one-hot probabilities for hard predictions.
+
+    The last two are the mean prediction on held-out data (`mlls`, `map_em`; by default the source prior) and the
+    number of held-out samples (`rlls`).
+    """
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
+    mean_output = source_prior if source_mean_prediction is None else source_mean_prediction
+    return ESTIMATORS[estimator](Evidence(probabilities, confusion, source_prior, mean_output, num_reference))
 
 
 def _gram(columns: Tensor, ridge: float) -> Tensor:

@@ -1,0 +1,35 @@
+"""Which clients think alike: distances and clusters of their vectors, at the server. Axes: C clients, d entries."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def mean_absolute_difference_of_distances(vectors: Float[Tensor, "C d"]) -> Float[Tensor, "C C"]:
+    """MADD(i, j): mean over third parties z of |cos(v_i, v_z) - cos(v_j, v_z)| (Sarkar and Ghosh, 2020).
+
+    Two vectors are near if they see all others under the same angles, which survives high dimensions. Needs C ≥ 3.
+    """
+    if len(vectors) < 3:
+        raise ValueError(f"MADD: {len(vectors)} vectors have no third party; give at least 3")
+    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    directions = vectors / torch.where(lengths > 0, lengths, 1)
+    cosines = directions @ directions.mT
+    differences = (cosines[:, None] - cosines[None]).abs()
+    oneself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    third_party = ~(oneself[:, None] | oneself[None])
+    return (differences * third_party).sum(-1) / (len(vectors) - 2)
+
+
+def same_cluster(distances: Float[Tensor, "C C"], radius: float) -> Bool[Tensor, "C C"]:
+    """Whether two are connected by steps of at most `radius`: DBSCAN (Ester et al., 1996) with min_samples = 1."""
+    reached = distances <= radius
+    for _ in range(len(distances).bit_length()):
+        reached = (reached.float() @ reached.float()) > 0
+    return reached
+
+
+def cluster_means(together: Bool[Tensor, "C C"], values: Float[Tensor, "C d"]) -> Float[Tensor, "C d"]:
+    """For each the mean over its own cluster, all members alike."""
+    shares = together.to(values.dtype) / together.sum(-1, keepdim=True)
+    return shares @ values

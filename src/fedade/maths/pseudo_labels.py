@@ -1,0 +1,43 @@
+"""Labels that a model gives itself, and losses that trust only some of them.
+
+Axes: *C any client axes, n samples, K classes.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def confident_labels(
+    probabilities: Float[Tensor, "*C n K"], confidence: float
+) -> tuple[Int[Tensor, "*C n"], Float[Tensor, "*C n"]]:
+    """Most probable class of each sample, and trust in it: 1 from the given confidence on, 0 below (Lee, 2013)."""
+    highest, labels = probabilities.max(-1)
+    return labels, (highest >= confidence).to(probabilities.dtype)
+
+
+def class_totals(labels: Int[Tensor, "*C n"], trust: Float[Tensor, "*C n"], num_classes: int) -> Float[Tensor, "*C K"]:
+    """Trust that fell on each class: its sample count where all trust is 0 or 1."""
+    return (one_hot(labels, num_classes, trust.dtype) * trust.unsqueeze(-1)).sum(-2)
+
+
+def class_balanced(
+    labels: Int[Tensor, "*C n"], trust: Float[Tensor, "*C n"], num_classes: int
+) -> Float[Tensor, "*C n"]:
+    """Trust rescaled so that every class that has any gets the same total."""
+    totals = class_totals(labels, trust, num_classes).gather(-1, labels)
+    return trust / torch.where(totals > 0, totals, 1)
+
+
+def weighted_cross_entropy(
+    logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"], weights: Float[Tensor, "*C n"]
+) -> Float[Tensor, "*C"]:
+    """Σ w · loss / Σ w over the samples; 0 where no sample has weight."""
+    losses = -torch.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    total = weights.sum(-1)
+    return (weights * losses).sum(-1) / torch.where(total > 0, total, 1)
+
+
+def one_hot(labels: Int[Tensor, "*C n"], num_classes: int, dtype: torch.dtype) -> Float[Tensor, "*C n K"]:
+    """Class memberships as 0 and 1, under `vmap` too."""
+    return (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)).to(dtype)

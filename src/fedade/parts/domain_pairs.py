@@ -1,0 +1,69 @@
+"""Steps of one client on labelled source samples beside unlabelled target samples."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad
+from torch.nn.functional import cross_entropy
+
+from fedade.core.deployment import Deployment
+from fedade.core.split import Parameters
+from fedade.maths.counter import permutation
+
+
+class DomainPair(NamedTuple):
+    """A labelled batch of the reference set and an unlabelled one of the stream."""
+
+    source_inputs: Tensor
+    source_labels: Tensor
+    target_inputs: Tensor
+
+
+class Embedded(NamedTuple):
+    """Features and logits of both batches under one model."""
+
+    source_features: Tensor
+    source_logits: Tensor
+    target_features: Tensor
+    target_logits: Tensor
+
+
+def domain_pairs(
+    deployment: Deployment, inputs: Tensor, key: Tensor, steps: int, batch_size: int
+) -> Iterator[DomainPair]:
+    """A random pair for every step; a set that fits into a batch is taken whole."""
+    reference = deployment.reference
+    for step in range(steps):
+        source = permutation(key, len(reference.labels), 2 * step)[:batch_size]
+        target = permutation(key, len(inputs), 2 * step + 1)[:batch_size]
+        yield DomainPair(reference.inputs[source], reference.labels[source], inputs[target])
+
+
+def embed(deployment: Deployment, own: Parameters, pair: DomainPair) -> Embedded:
+    """One pass over both batches, with the deployed normalisation statistics."""
+    network, model = deployment.network, {**deployment.parameters, **own}
+    features = network.represent(model, torch.cat([pair.source_inputs, pair.target_inputs]))
+    logits = network.classify(model, features)
+    size = len(pair.source_labels)
+    return Embedded(features[:size], logits[:size], features[size:], logits[size:])
+
+
+def source_loss(embedded: Embedded, pair: DomainPair) -> Tensor:
+    """Cross-entropy on the labelled batch: what keeps the classes in place while features move."""
+    return cross_entropy(embedded.source_logits, pair.source_labels)
+
+
+def trainable_parameters(deployment: Deployment) -> dict[str, Tensor]:
+    """The full local model, less its normalisation statistics."""
+    trainable = deployment.network.trainable()
+    return {name: value for name, value in deployment.parameters.items() if name in trainable}
+
+
+def descend(
+    loss: Callable[[dict[str, Tensor]], tuple[Tensor, Tensor]], values: Parameters, rate: Tensor | float
+) -> tuple[dict[str, Tensor], Tensor]:
+    """One step of plain gradient descent, and what the loss tells beside its value."""
+    gradients, told = grad(loss, has_aux=True)(dict(values))
+    return {name: value - rate * gradients[name] for name, value in values.items()}, told

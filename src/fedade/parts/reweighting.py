@@ -1,0 +1,15 @@
+"""Predictions of methods that adapt a class prior and no weight of the network."""
+
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.maths.reweighting import reweight
+from fedade.parts.priors import deployed_probabilities
+
+UNIFORM_SHARE = 1e-3
+"""Of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
+
+
+def reweighted(deployment: Deployment, prior: Tensor, inputs: Tensor) -> Tensor:
+    """The deployed model's calibrated posterior under another class prior."""
+    return reweight(deployed_probabilities(deployment, inputs), prior, deployment.source_prior)

@@ -1,0 +1,32 @@
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; must be set before torch is imported
+
+import pytest
+
+from fedade.scenarios import ScenarioSettings, build_scenario
+
+from .helpers import ScenarioFactory
+
+SMALL = {"num_clients": 8, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Models that tests train are kept for the session, apart from the user's."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    os.environ["FEDADE_CACHE"] = folder
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scenario_factory(cache: str) -> ScenarioFactory:
+    """Short scenarios on the default data: eight clients, four timesteps."""
+    from pathlib import Path
+
+    def make(seed: int = 0, **settings: object):
+        return build_scenario(
+            ScenarioSettings(**{**SMALL, **settings}), seed, "cpu", Path(cache), lambda done, of: None
+        )
+
+    return make

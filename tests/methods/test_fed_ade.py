@@ -1,0 +1,235 @@
+"""What Fed-ADE alone promises."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from fedade.core import tree
+from fedade.core.errors import FedadeError
+from fedade.core.scenario import Batch, Scenario, Streams
+from fedade.engine.clock import beginning
+from fedade.methods import METHODS
+from fedade.methods.fed_ade import FedAde
+from fedade.methods.fed_ade_release import FedAdeRelease
+from fedade.parts.composition import effective
+
+from ..helpers import clock, final_world, run
+
+RATES = {"low": 1e-3, "mid": 1e-2, "high": 1e-1}
+
+PAPER_SWITCHES = {
+    "objective": "bbse",
+    "broadcast": True,
+    "fixed_participants": False,
+    "prediction_summary": "softmax",
+    "feature_reference": "previous",
+    "feature_summary": "per-sample",
+    "signal_per": "timestep",
+    "signal_pass": "eval",
+    "dropout": 0.0,
+    "order": "joint-first",
+    "weights": "samples",
+    "normalisation": "frozen",
+    "first_signal": "reference",
+    "batch_size": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def scenario(scenario_factory) -> Scenario:
+    return scenario_factory(kind="both", schedule="squ")
+
+
+def columns_equal(first, second) -> bool:
+    return all(np.array_equal(one[name], other[name]) for one, other in zip(first, second, strict=True) for name in one)
+
+
+def test_equal_bounds_are_a_fixed_rate_bit_for_bit(scenario):
+    adaptive = FedAde(rate={"low": 3e-2, "high": 3e-2})
+    fixed = METHODS["fix-lr-mid"](rate={"mid": 3e-2})
+    assert columns_equal(run(adaptive, scenario, rounds=2), run(fixed, scenario, rounds=2))
+    for one, other in zip(
+        tree.leaves(final_world(adaptive, scenario).clients),
+        tree.leaves(final_world(fixed, scenario).clients),
+        strict=True,
+    ):
+        assert torch.equal(one, other)
+
+
+def test_the_three_fixed_rates_are_their_names(scenario):
+    for pace in ("low", "mid", "high"):
+        rows = run(METHODS[f"fix-lr-{pace}"](rate=RATES), scenario)
+        assert all((step["learning_rate"] == np.float32(RATES[pace])).all() for step in rows)
+
+
+def test_after_a_broadcast_every_client_computes_with_the_same_shared_layers(scenario):
+    """The released code's broadcast never happened; this is the test that it would fail."""
+    method = FedAde(rate=RATES)
+    world = final_world(method, scenario, participation=0.25)
+    deployed = method.init_server(scenario.deployment)
+    models = [effective(scenario.deployment, world.server, tree.take(world.clients, client).own) for client in range(8)]
+    for name, value in deployed.items():
+        assert not torch.equal(world.server[name], value), f"{name} never moved"
+        assert all(torch.equal(model[name], world.server[name]) for model in models)
+    heads = torch.stack([model["head.weight"] for model in models])
+    assert (heads != heads[0]).any(), "heads are personal"
+
+
+@pytest.mark.parametrize(("broadcast", "reached"), [(True, True), (False, False)])
+def test_a_broadcast_reaches_those_who_did_not_take_part(scenario, broadcast, reached):
+    method = FedAdeRelease(rate=RATES, broadcast=broadcast, normalisation="frozen")
+    world = beginning(method, scenario)
+    runner = clock(method, scenario, participation=0.25)
+    took_part = next(iter(runner.run(world)))["participated"]
+    idle = int(np.flatnonzero(took_part == 0)[0])
+    inputs = scenario.streams.draw(np.array([idle]), 1).inputs[0]
+    with torch.no_grad():
+        now = method.predict(scenario.deployment, tree.take(world.clients, idle), world.server, inputs)
+        source = METHODS["source"]().predict(scenario.deployment, (), (), inputs)
+    assert (not torch.equal(now, source)) == reached
+
+
+def test_a_client_keeps_its_layers_and_k_plus_d_floats(scenario):
+    method = FedAde()
+    client = method.init_client(scenario.deployment)
+    beyond = sum(leaf.numel() for leaf in tree.leaves(client)) - sum(
+        value.numel() for value in scenario.deployment.personal.values()
+    )
+    assert beyond == scenario.deployment.num_classes + len(scenario.deployment.initial_feature)
+    observed, _ = method.observe(
+        scenario.deployment,
+        client,
+        method.init_server(scenario.deployment),
+        tree.take(clock(method, scenario)._view(scenario.streams.draw(np.arange(8), 1), 1), 0),
+    )
+    assert tree.num_bytes(observed) == tree.num_bytes(client), "state does not grow"
+
+
+def test_it_sends_what_fixed_rates_send_and_only_shared_layers(scenario):
+    adaptive, fixed = run(FedAde(rate=RATES), scenario), run(METHODS["fix-lr-high"](rate=RATES), scenario)
+    shared = sum(value.numel() * 4 for value in FedAde().init_server(scenario.deployment).values())
+    for one, other in zip(adaptive, fixed, strict=True):
+        assert np.array_equal(one["bytes_sent"], other["bytes_sent"])
+        assert np.array_equal(one["bytes_received"], other["bytes_received"])
+        assert (one["bytes_sent"] == shared * one["participated"]).all()
+        assert (one["bytes_received"] == shared * one["participated"]).all()
+
+
+@dataclass(frozen=True)
+class Shaken:
+    """Client 3 sees noise instead of its data."""
+
+    streams: Streams
+
+    def __getattr__(self, name):
+        return getattr(self.streams, name)
+
+    def draw(self, clients, timestep, purpose="stream") -> Batch:
+        batch = self.streams.draw(clients, timestep, purpose)
+        inputs = batch.inputs.clone()
+        inputs[3] = 255 - inputs[3]
+        return batch._replace(inputs=inputs)
+
+
+def test_a_rate_depends_on_its_own_client_only(scenario):
+    method = FedAde(rate=RATES)
+    calm = next(iter(clock(method, scenario).run(beginning(method, scenario))))
+    shaken_scenario = Scenario(scenario.deployment, Shaken(scenario.streams))
+    shaken = next(iter(clock(method, shaken_scenario).run(beginning(method, shaken_scenario))))
+    changed = calm["learning_rate"] != shaken["learning_rate"]
+    assert changed.tolist() == [client == 3 for client in range(8)]
+
+
+def test_rates_stay_within_their_bounds_and_follow_the_signal(scenario):
+    for rows in run(FedAde(rate=RATES), scenario, rounds=2):
+        assert (rows["learning_rate"] >= 1e-3).all()
+        assert (rows["learning_rate"] <= 1e-1).all()
+        order = np.argsort(rows["s"])
+        assert (np.diff(rows["learning_rate"][order]) >= 0).all()
+        np.testing.assert_allclose(rows["s"], (rows["s_unc"] + rows["s_rep"]) / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("without", "left"), [("use_unc", "s_rep"), ("use_rep", "s_unc")])
+def test_either_signal_can_be_left_out(scenario, without, left):
+    for rows in run(FedAde(rate=RATES, **{without: False}), scenario):
+        np.testing.assert_array_equal(rows["s"], rows[left])
+
+
+def test_signals_are_computed_once_per_timestep_by_every_client(scenario):
+    once, thrice = (
+        run(FedAde(rate={"low": 0, "high": 0}), scenario),
+        run(FedAde(rate={"low": 0, "high": 0}), scenario, rounds=3),
+    )
+    for one, other in zip(once, thrice, strict=True):
+        assert np.array_equal(one["s"], other["s"])
+        assert (one["s"] > 0).all()
+
+
+def test_the_release_with_every_switch_at_the_paper_is_fed_ade(scenario):
+    paper = run(FedAde(rate=RATES), scenario, rounds=2)
+    switched = run(FedAdeRelease(rate=RATES, **PAPER_SWITCHES), scenario, rounds=2)
+    assert columns_equal(paper, switched)
+
+
+ALONE = {
+    name: getattr(FedAdeRelease(), name) for name in PAPER_SWITCHES if name not in ("batch_size", "dropout", "weights")
+}
+"""Each switch of the release; equal batch sizes make the weights equal, and dropout acts in training mode only."""
+
+
+@pytest.mark.parametrize("switch", sorted(ALONE))
+def test_every_switch_of_the_release_changes_something(scenario, switch):
+    together = {"signal_pass": {"dropout": 0.5}}.get(switch, {})
+    paper = run(FedAde(rate=RATES), scenario, rounds=2)
+    changed = FedAdeRelease(rate=RATES, **{**PAPER_SWITCHES, switch: ALONE[switch], **together})
+    assert not columns_equal(paper, run(changed, scenario, rounds=2))
+
+
+def test_weights_of_the_average_are_sizes_or_equal(scenario):
+    uplinks = {"body.x": torch.tensor([[1.0], [4.0]])}
+    sizes = torch.tensor([1.0, 2.0])
+    by_size, _ = FedAde().aggregate(scenario.deployment, {}, uplinks, sizes)
+    plain, _ = FedAdeRelease().aggregate(scenario.deployment, {}, uplinks, sizes)
+    assert by_size["body.x"].item() == pytest.approx(3.0)
+    assert plain["body.x"].item() == pytest.approx(2.5)
+
+
+def test_fixed_participants_are_the_same_at_every_timestep(scenario):
+    fixed = run(FedAdeRelease(rate=RATES), scenario, participation=0.25)
+    fresh = run(FedAde(rate=RATES), scenario, participation=0.25)
+    assert all(np.array_equal(rows["participated"], fixed[0]["participated"]) for rows in fixed)
+    assert any(not np.array_equal(rows["participated"], fresh[0]["participated"]) for rows in fresh)
+
+
+def test_every_client_takes_part_sooner_or_later(scenario_factory):
+    scenario = scenario_factory(num_timesteps=25, samples=1)
+    total = sum(rows["participated"] for rows in run(METHODS["fix-lr-low"](), scenario, rounds=2, participation=0.25))
+    assert (total > 0).all()
+
+
+def test_the_literal_inverse_is_refused_where_it_is_not_safe(scenario):
+    from dataclasses import replace
+
+    singular = replace(scenario.deployment, confusion=torch.full((10, 10), 0.1))
+    with pytest.raises(FedadeError, match="simplex_ls"):
+        FedAde(prior="inv").init_client(singular)
+    FedAde(prior="inv").init_client(scenario.deployment)
+
+
+def test_a_model_that_diverges_is_named_not_scored(scenario):
+    with pytest.raises(FedadeError, match=r"timestep \d+: its predictions are not finite.*method.rate.high"):
+        run(FedAde(rate={"low": 1e6, "high": 1e6}), scenario, rounds=3)
+
+
+def test_a_batch_with_nan_is_named(scenario):
+    class Broken(Shaken):
+        def draw(self, clients, timestep, purpose="stream"):
+            batch = self.streams.draw(clients, timestep, purpose)
+            inputs = batch.inputs.float()
+            inputs[2, 0, 0, 0, 0] = float("nan")
+            return batch._replace(inputs=inputs)
+
+    with pytest.raises(FedadeError, match="client 2, timestep 1: the batch holds NaN"):
+        run(FedAde(), Scenario(scenario.deployment, Broken(scenario.streams)))
