@@ -17,7 +17,7 @@ from fedade.methods import METHODS
 from ..helpers import clock, final_world, run
 
 EXPECTED_METHODS = 7
-FAST = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 1e-1}}
+FAST = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}}
 """Rates at which a few steps show in every parameter."""
 
 

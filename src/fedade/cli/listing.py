@@ -1,14 +1,12 @@
 """`fedade list`."""
 
-import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from fedade.cli.tables import print_entries
 from fedade.core.method import FederatedMethod
 from fedade.data.inventory import describe
 from fedade.experiments.presets import DEFAULT, PRESETS
@@ -35,20 +33,7 @@ def list_command(
     json_: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     """List what can be named on the command line and in configurations."""
-    entries = _LISTINGS[kind]()
-    if json_:
-        typer.echo(json.dumps(entries))
-        return
-    table = Table()
-    for name in entries[0]:
-        table.add_column(name)
-    for entry in entries:
-        table.add_row(*(_text(value) for value in entry.values()))
-    Console().print(table)
-
-
-def _text(value: object) -> str:
-    return {True: "yes", False: "", None: ""}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    print_entries(_LISTINGS[kind](), json_)
 
 
 def _methods() -> Entries:
@@ -59,8 +44,8 @@ def _methods() -> Entries:
             "summary": method.card.summary,
             "source": method.card.paper,
             "oracle": method.card.oracle,
-            "communicates": isinstance(method, FederatedMethod),
-            "reference data": method.card.reference,
+            "rounds": isinstance(method, FederatedMethod),
+            "reference": method.card.reference,
         }
         for name, method in made.items()
     ]

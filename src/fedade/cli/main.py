@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedade import __version__
-from fedade.cli import listing, running
+from fedade.cli import datasets, listing, pretraining, reporting, running
 from fedade.core.errors import FedadeError
 
 app = typer.Typer(
@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 app.command("run")(running.run_command)
 app.command("list")(listing.list_command)
+app.command("pretrain")(pretraining.pretrain_command)
+app.command("report")(reporting.report_command)
+app.add_typer(datasets.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,41 +5,39 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedade.cli.options import DataDir, Device, Json, Set, What, settings_with
 from fedade.cli.progress import progress_bars
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.experiments.presets import DEFAULT, PRESETS, settings_from
 from fedade.experiments.running import Run, check_device, fingerprint, run
-from fedade.experiments.settings import Experiment, experiment_from, with_setting
+from fedade.experiments.settings import Experiment, experiment_from
 from fedade.reporting.page import cells, column_names
 from fedade.reporting.results import rows
 
 
 def run_command(
-    what: Annotated[str, typer.Argument(metavar="[PRESET or FILE]", help="What to run.")] = DEFAULT,
-    method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeat for several.")] = None,
+    what: What = DEFAULT,
+    method: Annotated[list[str] | None, typer.Option(help="Method to run; repeatable.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME-HASH")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
+    set_: Set = None,
+    device: Device = "cpu",
+    data_dir: DataDir = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json_: Json = False,
 ) -> None:
-    """Run methods on a scenario; without arguments, the main comparison on the default data (about a minute)."""
+    """Run methods on a scenario; without arguments, the main comparison on the default data."""
     settings, folder = _resumed(resume) if resume else (settings_from(what), out)
     if method:
         settings["methods"] = method
     if seed:
         settings["seeds"] = seed
-    for assignment in set_ or []:
-        settings = with_setting(settings, assignment)
-    if data_dir is not None:
-        settings = with_setting(settings, f"scenario.data_dir={data_dir.resolve()}")
-    experiment = experiment_from(settings)
+    experiment = experiment_from(settings_with(settings, set_, data_dir))
     folder = folder or Path("runs") / f"{_name(what)}-{fingerprint(experiment)}"
     with progress_bars(quiet=json_) as report:
         done = run(experiment, folder, check_device(device), report)
@@ -65,11 +63,12 @@ def _print(experiment: Experiment, done: Run) -> None:
         f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}, {scenario.num_clients} clients, "
         f"{scenario.num_timesteps} timesteps, {len(experiment.seeds)} seed(s)"
     )
-    table = Table(title=title, title_justify="left")
+    console = Console()
+    console.print(title, highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for place, name in enumerate(column_names()):
-        table.add_column(name, justify="left" if place == 0 else "right")
+        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=place == 0)
     for row in rows(done.results):
         table.add_row(*cells(row), style="dim" if row.oracle else None)
-    console = Console()
     console.print(table)
     console.print(f"report: {done.folder / 'report.html'}", soft_wrap=True, highlight=False)

@@ -59,6 +59,7 @@ class Deployment:
         moved = {name: getattr(self, name).to(device) for name in _TENSORS}
         return replace(
             self,
+            network=self.network.to(device),
             parameters={name: value.to(device) for name, value in self.parameters.items()},
             reference=Reference(*(part.to(device) for part in self.reference)),
             **moved,

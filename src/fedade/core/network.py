@@ -1,7 +1,9 @@
 """A network as pure functions of its parameters: a body that represents and a head that classifies."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -19,6 +21,10 @@ class Network:
     name: str
     body: nn.Module
     head: nn.Module
+
+    def to(self, device: torch.device | str) -> "Network":
+        """The same structure, with constants such as pixel means on another device."""
+        return Network(self.name, deepcopy(self.body).to(device), deepcopy(self.head).to(device))
 
     def initial_parameters(self) -> dict[str, Tensor]:
         """The tensors that the templates were built with, statistics included."""

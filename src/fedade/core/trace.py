@@ -26,7 +26,9 @@ def to_table(rows: Rows) -> pa.Table:
 
 def _column(values: NDArray[Any]) -> pa.Array:
     if values.ndim == 2:
-        return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+        # Not of fixed size: parquet readers before pyarrow 17 cannot read nulls among lists of fixed size.
+        offsets = np.arange(len(values) + 1, dtype=np.int32) * values.shape[1]
+        return pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
     return pa.array(values)
 
 
@@ -53,10 +55,13 @@ def read(path: Path) -> pa.Table:
 def column(table: pa.Table, name: str) -> NDArray[Any]:
     """A column as an array, lists as a second axis, nulls as NaN."""
     values = table[name].combine_chunks()
-    if pa.types.is_fixed_size_list(values.type):
-        width = values.type.list_size
-        filled = values.fill_null([float("nan")] * width) if values.null_count else values
-        return np.asarray(filled.flatten()).reshape(-1, width)
+    if pa.types.is_list(values.type):
+        present = np.asarray(values.is_valid())
+        found = np.asarray(values.flatten(), dtype=float)
+        width = len(found) // present.sum() if present.any() else 1
+        rows = np.full((len(values), width), np.nan)
+        rows[present] = found.reshape(-1, width)
+        return rows
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset, Labelled
 
-SENSOR_NOISE = 0.25
+SENSOR_NOISE = 0.35
 """Standard deviation of the noise, on a scale where black is 0 and white is 1."""
 
 NUM_TRAIN = 700

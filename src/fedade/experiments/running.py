@@ -20,9 +20,10 @@ from fedade.core.paths import cache_dir
 from fedade.core.provenance import provenance
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
+from fedade.core.threads import SMALL_NETWORK
 from fedade.engine.clock import Clock, Maps, Rounds
 from fedade.engine.track import run_track
-from fedade.experiments.settings import Experiment, FederationSettings
+from fedade.experiments.settings import Experiment, FederationSettings, experiment_from
 from fedade.reporting.figures import figures, save
 from fedade.reporting.page import page
 from fedade.reporting.results import Result, result, rows
@@ -33,9 +34,6 @@ Report = Callable[[str, int, int], None]
 
 SAMPLES_AT_ONCE = 4000
 """Images in one forward pass on a CPU; more would only cost memory."""
-
-BIG_NETWORK = 100_000
-"""Parameters from which steps of single clients are faster on a CPU than grouped convolutions (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +61,17 @@ def run(experiment: Experiment, folder: Path, device: str, report: Report) -> Ru
     with _alone(folder):
         storage.write_yaml(folder / "config.yaml", experiment.as_plain())
         if not (folder / "provenance.json").exists():
-            storage.write_json(folder / "provenance.json", provenance(device))
+            resolved = {name: method.model_dump(mode="json") for name, method in experiment.build_methods().items()}  # type: ignore[attr-defined]
+            storage.write_json(folder / "provenance.json", provenance(device) | {"method_settings": resolved})
         tables, results = [], []
         for seed in experiment.seeds:
             for table, found in _seed_tracks(experiment, folder, device, seed, report):
                 tables.append(table)
                 results.append(found)
         done = Run(folder, tuple(results))
-        _write_results(experiment, done, trace.concatenate(tables))
+        trace.write(folder / "trace.parquet", trace.concatenate(tables))
+        storage.write_json(folder / "summary.json", done.as_plain())
+        write_report(folder)
     return done
 
 
@@ -117,7 +118,7 @@ def client_maps(federation: FederationSettings, scenario: Scenario, samples: int
     chunk = None if device != "cpu" else max(1, SAMPLES_AT_ONCE // samples)
     together = Vectorised(chunk)
     size = sum(value.numel() for value in scenario.deployment.parameters.values())
-    alone = federation.client_map == "auto" and device == "cpu" and size > BIG_NETWORK
+    alone = federation.client_map == "auto" and device == "cpu" and size > SMALL_NETWORK
     return Maps(together, loop if alone else Vectorised())
 
 
@@ -158,15 +159,26 @@ def _alone(folder: Path) -> Iterator[None]:
         raise FedadeError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
 
 
-def _write_results(experiment: Experiment, done: Run, table: pa.Table) -> None:
-    trace.write(done.folder / "trace.parquet", table)
-    storage.write_json(done.folder / "summary.json", done.as_plain())
-    drawn = figures(table)
-    save(drawn, done.folder / "figures")
-    command = f"fedade run {shlex.quote(str(done.folder / 'config.yaml'))}"
-    title = f"{experiment.scenario.dataset}, {experiment.scenario.kind} shift, schedule {experiment.scenario.schedule}"
-    content = page(title, rows(done.results), drawn, experiment.as_plain(), command)
-    storage.write_bytes(done.folder / "report.html", content.encode())
+def write_report(folder: Path) -> Path:
+    """Figures and report page of a finished run, from its trace and summary alone."""
+    if not (folder / "summary.json").is_file():
+        raise FedadeError(
+            f"{folder} holds no finished run (no summary.json); finish it with `fedade run --resume {folder}`"
+        )
+    experiment = experiment_from(storage.read_yaml(folder / "config.yaml"))
+    found = storage.read_json(folder / "summary.json")["results"]
+    drawn = figures(trace.read(folder / "trace.parquet"))
+    save(drawn, folder / "figures")
+    scenario = experiment.scenario
+    content = page(
+        f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
+        rows([Result(**one) for one in found]),
+        drawn,
+        experiment.as_plain(),
+        f"fedade run {shlex.quote(str(folder / 'config.yaml'))}",
+    )
+    storage.write_bytes(folder / "report.html", content.encode())
+    return folder / "report.html"
 
 
 def check_device(device: str) -> str:

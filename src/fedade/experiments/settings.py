@@ -57,13 +57,11 @@ class Experiment(BaseModel):
         return tuple(dict.fromkeys(seeds))
 
     def build_methods(self) -> dict[str, Method]:
-        """Every method with its settings."""
-        settable = {key for name in self.methods for key in _fields(name)}
+        """Every method with those of the settings that it has."""
+        settable = {key for name in METHODS for key in _fields(name)}
         for key in self.method:
             if key not in settable:
-                raise FedadeError(
-                    f"method.{key}: none of {', '.join(self.methods)} has this setting{_hint(key, settable)}"
-                )
+                raise FedadeError(f"method.{key}: no method has this setting{_hint(key, settable)}")
         return {name: self._build(name) for name in self.methods}
 
     def _build(self, name: str) -> Method:

@@ -20,12 +20,19 @@ def mmd_distance(source: Float[Tensor, "m d"], target: Float[Tensor, "n d"]) -> 
     A set of one sample has no pairs of its own, and counts nothing for them.
     """
     both = torch.cat([source, target])
-    squared = (both.unsqueeze(1) - both.unsqueeze(0)).square().sum(-1)
+    squared = _squared_distances(both)
     scale = squared.detach().mean().clamp_min(torch.finfo(squared.dtype).tiny)
     kernel = torch.stack([torch.exp(-squared / (2 * width * scale)) for width in KERNEL_WIDTHS]).sum(0)
     m = len(source)
     across = kernel[:m, m:].mean()
     return _mean_of_pairs(kernel[:m, :m]) + _mean_of_pairs(kernel[m:, m:]) - 2 * across
+
+
+def _squared_distances(features: Tensor) -> Tensor:
+    # Centred first, since the expanded square cancels badly when all features are large and alike.
+    centred = features - features.mean(0).detach()
+    lengths = centred.square().sum(-1)
+    return (lengths.unsqueeze(0) + lengths.unsqueeze(1) - 2 * centred @ centred.T).clamp_min(0)
 
 
 def _covariance(features: Tensor) -> Tensor:

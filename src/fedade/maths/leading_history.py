@@ -3,7 +3,8 @@
 Every timestep starts an expert, the mean of all estimates since; exponential weights choose between short and long
 windows. Experts are known by their start, numbered from 0. Start r·2^k, with r odd, is of level k, and each level keeps
 its latest two experts: a window of length 2^k lives for 2^(k+2) timesteps (Hazan and Seshadhri, 2009), the one that
-starts at 0 as long as the horizon lasts.
+starts at 0 as long as the horizon lasts. Who leaves bequeaths its weight to its neighbour, so that the pool forecasts
+as all experts together would.
 
 Axes: L levels, K classes.
 """
@@ -48,25 +49,19 @@ def forecast(history: LeadingHistory, fallback: Float[Tensor, " K"]) -> Float[Te
 def follow(history: LeadingHistory, estimate: Float[Tensor, " K"], rate: float) -> LeadingHistory:
     """The pool after an estimate q̂: v_s ∝ v_s exp(-rate ‖m_s - q̂‖²), then a newcomer with weight 1/(t+1)."""
     losses = (history.means - estimate).square().sum(-1)
-    weights = _shares(history.weights * (-rate * losses).exp(), history.weights)
+    masses = history.weights * (-rate * losses).exp()
+    weights = normalise(masses.flatten(), history.weights.flatten()).reshape(masses.shape)
     lengths = torch.where(history.lengths > 0, history.lengths + 1, 0)
     means = history.means + (estimate - history.means) / lengths.clamp_min(1).unsqueeze(-1)
 
     here = _place(history)
     share = 1 / (history.elapsed + 1)
-    others = torch.where(here, 0, weights)
-    weights = torch.where(here, share, (1 - share) * _shares(others, others))
     return LeadingHistory(
         torch.where(here.unsqueeze(-1), estimate, means),
         torch.where(here, 1, lengths),
-        _shares(weights, weights),
+        torch.where(here, share, (1 - share) * _bequeath(weights, history.lengths, here)),
         history.elapsed + 1,
     )
-
-
-def _shares(masses: Tensor, fallback: Tensor) -> Tensor:
-    """Masses scaled to sum to 1 over the whole pool; the fallback where nothing is left."""
-    return normalise(masses.flatten(), fallback.flatten()).reshape(masses.shape)
 
 
 def _place(history: LeadingHistory) -> Tensor:
@@ -76,3 +71,14 @@ def _place(history: LeadingHistory) -> Tensor:
     oldest = torch.where(history.lengths == 0, torch.inf, history.lengths).argmax(-1, keepdim=True)
     places = torch.arange(PER_LEVEL, device=levels.device)
     return (levels == level).unsqueeze(-1) & (places == oldest)
+
+
+def _bequeath(weights: Tensor, lengths: Tensor, leaving: Tensor) -> Tensor:
+    """Weights without the leaving expert's, which goes to the one of nearest start.
+
+    Shared out among all it would feed the longest windows, which never leave, and slow down every later change.
+    """
+    length = torch.where(leaving, lengths, 0).sum()
+    distances = torch.where((lengths > 0) & ~leaving, (lengths - length).abs(), torch.inf).flatten()
+    heir = torch.arange(len(distances), device=distances.device) == distances.argmin()
+    return torch.where(leaving, 0, weights) + heir.reshape(weights.shape) * torch.where(leaving, weights, 0).sum()

@@ -29,6 +29,26 @@ def class_balanced(
     return trust / torch.where(totals > 0, totals, 1)
 
 
+def balanced_sample(
+    labels: Int[Tensor, "*C n"],
+    trust: Float[Tensor, "*C n"],
+    uniforms: Float[Tensor, "*C n"],
+    num_classes: int,
+    most: int,
+) -> Float[Tensor, "*C n"]:
+    """1 for a random choice of trusted samples (trust is 0 or 1), equally many of each class that has any.
+
+    As many as the rarest of these classes has, and no more than `most`. A sample is chosen if few of its class drew a
+    smaller uniform number.
+    """
+    totals = class_totals(labels, trust, num_classes)
+    rarest = torch.where(totals > 0, totals, torch.inf).amin(-1, keepdim=True).clamp_max(most)
+    same_class = labels.unsqueeze(-1) == labels.unsqueeze(-2)
+    smaller = uniforms.unsqueeze(-2) < uniforms.unsqueeze(-1)
+    rank = (same_class & smaller).to(trust.dtype) @ trust.unsqueeze(-1)
+    return trust * (rank.squeeze(-1) < rarest).to(trust.dtype)
+
+
 def weighted_cross_entropy(
     logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"], weights: Float[Tensor, "*C n"]
 ) -> Float[Tensor, "*C"]:

@@ -29,10 +29,10 @@ def theorem_pool(
 ) -> Float[Tensor, " N"]:
     """D σ / (2 G √(K T)) · 2^i, of which 1 + ⌈½ log₂(1 + 2T)⌉ (Bai et al., 2022, Theorem 2)."""
     count = 1 + math.ceil(math.log2(1 + 2 * horizon) / 2)
-    conditioning = torch.linalg.svdvals(confusion.double())[-1].to(confusion.dtype)
+    conditioning: Tensor = torch.linalg.svdvals(confusion.double())[-1].to(confusion.dtype)
     smallest = diameter * conditioning / (2 * gradient_bound * math.sqrt(len(confusion) * horizon))
     return smallest * _powers_of_two(count, diameter)
 
 
 def _powers_of_two(count: int, like: Tensor) -> Tensor:
-    return 2 ** torch.arange(count, dtype=like.dtype, device=like.device)
+    return torch.arange(count, dtype=like.dtype, device=like.device).exp2()

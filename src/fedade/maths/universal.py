@@ -8,8 +8,8 @@ import math
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import normalize
 
+from fedade.maths.directions import directions
 from fedade.maths.entropy import entropy_from_logits
 
 SHARPNESS = 0.05
@@ -34,7 +34,7 @@ def neighbourhood_entropy(
     features: Float[Tensor, "n d"], neighbours: Float[Tensor, "m d"], allowed: Bool[Tensor, "n m"]
 ) -> Float[Tensor, ""]:
     """Mean entropy of each sample's similarities to its neighbours (DANCE, Eq. 4); 0 where it has none."""
-    logits = normalize(features, dim=-1) @ normalize(neighbours, dim=-1).T / SHARPNESS
+    logits = directions(features) @ directions(neighbours).T / SHARPNESS
     # Far below any similarity, yet finite: a sample without neighbours must not give NaN.
     entropies = entropy_from_logits(torch.where(allowed, logits, -1e4))
     return torch.where(allowed.any(-1), entropies, 0.0).mean()
@@ -46,13 +46,13 @@ def class_prototypes(
     """Mean normalised feature of each class over weighted samples, and the classes' total weights."""
     membership = (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)) * weights.unsqueeze(-1)
     totals = membership.sum(0)
-    means = membership.T @ normalize(features, dim=-1) / torch.where(totals > 0, totals, 1).unsqueeze(-1)
+    means = membership.T @ directions(features) / torch.where(totals > 0, totals, 1).unsqueeze(-1)
     return means, totals
 
 
 def prototype_similarities(features: Float[Tensor, "n d"], prototypes: Float[Tensor, "K d"]) -> Float[Tensor, "n K"]:
     """s_k = softmax(cos(h, c_k) / 0.05); a class without a prototype (all 0) takes no share."""
-    logits = normalize(features, dim=-1) @ normalize(prototypes, dim=-1).T / SHARPNESS
+    logits = directions(features) @ directions(prototypes).T / SHARPNESS
     known = (prototypes != 0).any(-1)
     return torch.where(known, logits, torch.finfo(logits.dtype).min).softmax(-1)
 

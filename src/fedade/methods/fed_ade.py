@@ -16,7 +16,7 @@ from fedade.core.split import Parameters
 from fedade.maths.averaging import weighted_mean
 from fedade.parts.composition import effective
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.priors import Estimator, batch_prior
+from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import Pace, RateBounds
 from fedade.parts.statistics import NormalisationMode, evaluation, follow_stream, statistics_names
 from fedade.parts.summaries import Summary, signals, summarise
@@ -69,6 +69,7 @@ class FedAde(BaseModel):
 
     def init_client(self, deployment: Deployment) -> FedAdeClient:
         """q⁰ is uniform, as the paper's prior; z⁰ comes from the reference set."""
+        refuse_unsafe_inverse(deployment, self.prior)
         own = deployment.personal
         if self.normalisation == "ema":
             own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}

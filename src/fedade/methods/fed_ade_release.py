@@ -20,7 +20,7 @@ from fedade.maths.counter import uniform
 from fedade.maths.dynamics import combined_dynamics
 from fedade.parts.composition import effective
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.priors import Estimator, batch_prior
+from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.statistics import follow
 from fedade.parts.summaries import FeatureSummary, PredictionSummary, Signals, Summary, signals, summarise
@@ -75,6 +75,7 @@ class FedAdeRelease(BaseModel):
 
     def init_client(self, deployment: Deployment) -> ReleaseClient:
         """Whatever moves and is not broadcast belongs to the client."""
+        refuse_unsafe_inverse(deployment, self.prior)
         own = deployment.personal
         if not self.broadcast:
             own |= self.init_server(deployment)

@@ -57,7 +57,7 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
                 {key: value for key, value in child.state_dict().items() if key != "num_batches_tracked"},
                 strict=False,  # layers without affine parameters keep 1 and 0
             )
-            setattr(module, name, ours)
+            setattr(module, name, ours.to(child.running_mean))
         else:
             convert_batch_norms(child)
     return module

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import linear, relu
 
 from fedade.maths.counter import uniform
+from fedade.maths.directions import directions
 
 Discriminator = dict[str, Tensor]
 
@@ -28,6 +29,10 @@ def new_discriminator(like: Tensor, width: int, purpose: int = 0) -> Discriminat
 
 
 def domain_logits(discriminator: Discriminator, features: Tensor) -> Tensor:
-    """Log-odds `[n]` that features `[n, d]` are the source's."""
-    hidden = relu(linear(features, discriminator["hidden.weight"], discriminator["hidden.bias"]))
+    """Log-odds `[n]` that features `[n, d]` are the source's.
+
+    Only their direction counts: features that mislead an adversary could otherwise grow without end.
+    """
+    headings = math.sqrt(features.shape[-1]) * directions(features)
+    hidden = relu(linear(headings, discriminator["hidden.weight"], discriminator["hidden.bias"]))
     return linear(hidden, discriminator["output.weight"], discriminator["output.bias"]).squeeze(-1)

@@ -1,15 +1,15 @@
 """Steps of one client on labelled source samples beside unlabelled target samples."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad
 from torch.nn.functional import cross_entropy
 
 from fedade.core.deployment import Deployment
 from fedade.core.split import Parameters
+from fedade.core.tree import Tree, tree_map
 from fedade.maths.counter import permutation
 
 
@@ -36,8 +36,8 @@ def domain_pairs(
     """A random pair for every step; a set that fits into a batch is taken whole."""
     reference = deployment.reference
     for step in range(steps):
-        source = permutation(key, len(reference.labels), 2 * step)[:batch_size]
-        target = permutation(key, len(inputs), 2 * step + 1)[:batch_size]
+        source = _rows(key, len(reference.labels), batch_size, 2 * step)
+        target = _rows(key, len(inputs), batch_size, 2 * step + 1)
         yield DomainPair(reference.inputs[source], reference.labels[source], inputs[target])
 
 
@@ -55,15 +55,10 @@ def source_loss(embedded: Embedded, pair: DomainPair) -> Tensor:
     return cross_entropy(embedded.source_logits, pair.source_labels)
 
 
-def trainable_parameters(deployment: Deployment) -> dict[str, Tensor]:
-    """The full local model, less its normalisation statistics."""
-    trainable = deployment.network.trainable()
-    return {name: value for name, value in deployment.parameters.items() if name in trainable}
+def descended(values: Tree, gradients: Tree, rate: Tensor | float) -> Tree:
+    """One step of plain gradient descent on a tree of tensors."""
+    return tree_map(lambda value, slope: value - rate * slope, values, gradients)
 
 
-def descend(
-    loss: Callable[[dict[str, Tensor]], tuple[Tensor, Tensor]], values: Parameters, rate: Tensor | float
-) -> tuple[dict[str, Tensor], Tensor]:
-    """One step of plain gradient descent, and what the loss tells beside its value."""
-    gradients, told = grad(loss, has_aux=True)(dict(values))
-    return {name: value - rate * gradients[name] for name, value in values.items()}, told
+def _rows(key: Tensor, size: int, batch_size: int, purpose: int) -> Tensor | slice:
+    return slice(None) if size <= batch_size else permutation(key, size, purpose)[:batch_size]

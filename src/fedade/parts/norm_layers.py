@@ -1,4 +1,4 @@
-"""The scales and shifts of normalisation layers: what TENT and SAR move."""
+"""Batch statistics at test time, and the scales and shifts of normalisation layers that TENT and SAR move."""
 
 from itertools import takewhile
 
@@ -8,15 +8,18 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.core.normalisation import Mixed
-
-BATCH_STATISTICS = Mixed(1.0)
-"""Every pass normalises with the statistics of its own batch, as test-time adaptation does."""
+from fedade.core.split import Parameters
 
 
-def norm_affine(deployment: Deployment, method: str, keep_last_stage: bool = True) -> dict[str, Tensor]:
+def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
+    """Logits of the deployed model with a client's own layers, normalised by the statistics of the batch itself."""
+    return deployment.network.logits({**deployment.parameters, **own}, inputs, Mixed(1.0))
+
+
+def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = True) -> dict[str, Tensor]:
     """Scales and shifts as deployed: of BatchNorm, LayerNorm, GroupNorm or RMSNorm, whatever the model has."""
     layers = _norm_layers(deployment.network)
-    if not keep_last_stage:
+    if not include_last_stage:
         layers = layers[: len(layers) - _last_stage(layers)]
     if not layers:
         raise FedadeError(

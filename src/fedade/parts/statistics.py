@@ -23,7 +23,10 @@ def statistics_names(deployment: Deployment) -> frozenset[str]:
 
 
 def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float) -> dict[str, Tensor]:
-    """Those running statistics among the parameters, after one pass, as BatchNorm keeps them in training mode."""
+    """Those running statistics among the parameters, after one pass, as BatchNorm moves them in training mode.
+
+    The batch's variance is taken as it is; PyTorch scales it by n / (n - 1), which hardly matters for images.
+    """
     batch = {
         f"{layer}.{name}": value
         for layer, found in seen.items()

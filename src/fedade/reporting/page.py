@@ -24,7 +24,7 @@ pre { background: #8882; padding: 1rem; overflow-x: auto; border-radius: 6px; fo
 """
 
 _COLUMNS = (
-    "method", "accuracy after", "± over seeds", "accuracy before", "share of oracle", "mean rate", "MB sent", "seconds",
+    "method", "after", "±", "before", "oracle share", "mean rate", "MB sent", "seconds",
 )  # fmt: skip
 
 
@@ -57,7 +57,8 @@ def page(
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style>"
         f"<h1>{html.escape(title)}</h1>"
         f"<p>How well do clients keep up with their own drifting data, without labels? Accuracy in percent, mean over "
-        f"clients and timesteps, on the batch itself: before and after the timestep's adaptation.</p>"
+        f"clients and timesteps, on the batch itself, after and before the timestep's adaptation; ± is the standard "
+        f"deviation over seeds; oracle share is the part of the way from source to oracle-prior.</p>"
         f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
         f"{pictures}<h2>Reproduce</h2><pre>{html.escape(command)}</pre>"
         f"<h2>Configuration</h2><pre>{html.escape(yaml.safe_dump(dict(config), sort_keys=False))}</pre></html>\n"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
@@ -14,6 +15,12 @@ from fedade.scenarios.pools import corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import Progress
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, target_priors
+
+
+def build_deployment(settings: ScenarioSettings, device: str, cache: Path, progress: Progress) -> Deployment:
+    """The deployment alone: read from the cache, or trained."""
+    dataset = load(settings.dataset, settings.data_dir)
+    return deploy(dataset, partition(dataset, settings), settings, device, cache / "models", progress)
 
 
 def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: Progress) -> Scenario:

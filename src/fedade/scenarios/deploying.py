@@ -12,6 +12,7 @@ from fedade.core.deployment import Deployment, Reference, load_deployment
 from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
+from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset, Labelled
 from fedade.maths.calibration import apply_temperature, fit_temperature
 from fedade.maths.dynamics import mean_feature
@@ -48,7 +49,9 @@ def deploy(
     """The deployment of these settings: read from the store if it is there, else trained and stored."""
     network = _network(dataset, parts.trained, settings)
     split = Split(settings.personal)
-    split.check(network.initial_parameters())
+    initial = network.initial_parameters()
+    split.check(initial)
+    set_threads(sum(value.numel() for value in initial.values()))
     path = (
         store
         / f"{dataset.name.replace('/', '_')}-{settings.model}-{deployment_key(network, parts, settings)}.safetensors"

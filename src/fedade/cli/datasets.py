@@ -1,0 +1,57 @@
+"""`fedade data`."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from fedade.cli.options import DataDir, Json
+from fedade.cli.tables import print_entries
+from fedade.data.inventory import check, describe
+from fedade.data.registry import DATASETS, fetch, where
+
+app = typer.Typer(help="Find, check and fetch datasets.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help=f"Dataset: {', '.join(DATASETS)}.")]
+
+
+@app.command("list")
+def list_datasets(data_dir: DataDir = None, json_: Json = False) -> None:
+    """Which datasets are known, and which are on disk."""
+    print_entries(describe(data_dir), json_)
+
+
+@app.command("where")
+def where_is(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
+    """The folder that a dataset is read from."""
+    folder = where(name, data_dir)
+    if json_:
+        typer.echo(json.dumps({"name": name, "where": None if folder is None else str(folder)}))
+    else:
+        typer.echo("not on disk, or installed with the package" if folder is None else str(folder))
+
+
+@app.command("check")
+def check_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
+    """Decode a dataset whole and compare its files with published checksums."""
+    found = check(name, data_dir)
+    if json_:
+        typer.echo(json.dumps(found))
+        return
+    print_entries([{"what": key, "found": _shown(value)} for key, value in found.items()], json_=False)
+
+
+@app.command("fetch")
+def fetch_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
+    """Download a dataset from its public source, unless a complete copy is on disk."""
+    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=json_) as bar:
+        task = bar.add_task(name, total=None)
+        folder = fetch(name, data_dir, lambda done, total: bar.update(task, completed=done, total=total))
+    typer.echo(json.dumps({"name": name, "where": str(folder)}) if json_ else f"{name}: {folder or 'installed'}")
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(f"{key}: {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)

@@ -1,0 +1,45 @@
+"""`fedade pretrain`."""
+
+import json
+import time
+
+import typer
+
+from fedade.cli.options import DataDir, Device, Json, Set, What, named_settings
+from fedade.cli.progress import progress_bars
+from fedade.core.paths import cache_dir
+from fedade.experiments.presets import DEFAULT
+from fedade.experiments.running import check_device
+from fedade.experiments.settings import experiment_from
+from fedade.scenarios import build_deployment
+
+
+def pretrain_command(
+    what: What = DEFAULT,
+    set_: Set = None,
+    device: Device = "cpu",
+    data_dir: DataDir = None,
+    json_: Json = False,
+) -> None:
+    """Train and store the model that an experiment deploys; runs of the same settings then find it ready."""
+    experiment = experiment_from(named_settings(what, set_, data_dir))
+    begun = time.monotonic()
+    with progress_bars(quiet=json_) as report:
+        deployment = build_deployment(
+            experiment.scenario, check_device(device), cache_dir(), lambda done, of: report("pre-training", done, of)
+        )
+    found = {
+        "model": experiment.scenario.model,
+        "dataset": experiment.scenario.dataset,
+        "parameters": sum(value.numel() for value in deployment.parameters.values()),
+        "accuracy_held_out": float(deployment.accuracy),
+        "temperature": float(deployment.temperature),
+        "seconds": round(time.monotonic() - begun, 2),
+    }
+    if json_:
+        typer.echo(json.dumps(found))
+    else:
+        typer.echo(
+            f"{found['model']} on {found['dataset']}: {100 * found['accuracy_held_out']:.2f}% on held-out images, "
+            f"temperature {found['temperature']:.2f}, {found['seconds']:.1f} s"
+        )

@@ -1,0 +1,15 @@
+"""How many threads PyTorch uses on a CPU."""
+
+import os
+
+import torch
+
+SMALL_NETWORK = 100_000
+"""Parameters up to which one thread is fastest: handing out such short operations costs more than it saves, and far
+more on a machine that does other work (docs/performance.md)."""
+
+
+def set_threads(num_parameters: int) -> None:
+    """Threads for a network of this size; `OMP_NUM_THREADS`, where set, is left alone."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1 if num_parameters <= SMALL_NETWORK else len(os.sched_getaffinity(0)))

@@ -1,0 +1,59 @@
+"""Clients that agree on a class: their classifier rows and class prototypes, averaged within clusters."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.split import Parameters
+from fedade.maths.clustering import cluster_means, mean_absolute_difference_of_distances, same_cluster
+
+_FEWEST = 3
+"""Labelled samples of a class that a client needs to have a say in it, and clients that MADD needs."""
+
+
+class ClassKnowledge(NamedTuple):
+    """A classifier and, for the classes that are known, the mean feature of their samples."""
+
+    classifier: dict[str, Tensor]
+    anchors: Tensor
+    known: Tensor
+
+
+def linear_classifier(deployment: Deployment, method: str) -> dict[str, Tensor]:
+    """The head, where it has one row per class."""
+    classifier = {name: value for name, value in deployment.parameters.items() if name.startswith("head.")}
+    if set(classifier) != {"head.weight", "head.bias"}:
+        raise FedadeError(
+            f"{method}: the head of {deployment.network.name!r} holds {', '.join(sorted(classifier))}; rows of "
+            "classifiers are compared, so use a model whose head is one linear layer with a bias"
+        )
+    return classifier
+
+
+def within_clusters(
+    classifier: Parameters, compared: Parameters, prototypes: Tensor, counts: Tensor, radius: float
+) -> ClassKnowledge:
+    """For every client, the means over its clusters; everything is stacked over clients.
+
+    Clusters are formed for each class on its own, by the rows of `compared`, among clients with enough samples of it.
+    A client that has too few, or too few others to be compared with, keeps what it has.
+    """
+    rows, profiles = _rows(classifier), _rows(compared)
+    anchors, known = prototypes.clone(), counts >= _FEWEST
+    for label in range(counts.shape[1]):
+        able = known[:, label].nonzero().squeeze(-1)
+        if len(able) < _FEWEST:
+            continue
+        together = same_cluster(mean_absolute_difference_of_distances(profiles[able, label]), radius)
+        rows[able, label] = cluster_means(together, rows[able, label])
+        anchors[able, label] = cluster_means(together, anchors[able, label])
+    merged = {"head.weight": rows[..., :-1].contiguous(), "head.bias": rows[..., -1].contiguous()}
+    return ClassKnowledge(merged, anchors, known)
+
+
+def _rows(classifier: Parameters) -> Tensor:
+    """`[C, K, d + 1]`: the weights of each class, then its bias."""
+    return torch.cat([classifier["head.weight"], classifier["head.bias"].unsqueeze(-1)], -1)

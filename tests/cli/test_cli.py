@@ -1,0 +1,227 @@
+"""The command line as a user meets it: real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from fedade.cli.main import main
+from fedade.core import trace
+from fedade.core.errors import FedadeError
+
+TINY = [
+    "--set", "scenario.num_clients=6", "--set", "scenario.num_timesteps=3", "--set", "scenario.samples=10",
+]  # fmt: skip
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def fedade(cache, tmp_path, monkeypatch, capfd):
+    """The command line in this process: the same entry point, without the seconds that importing PyTorch takes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDADE_CACHE", cache)
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(*words: str, check: bool = False) -> Done:
+        monkeypatch.delenv("FEDADE_DEBUG", raising=False)
+        monkeypatch.setattr(sys, "argv", ["fedade", *words])
+        capfd.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        done = Done(code, *capfd.readouterr())
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    return call
+
+
+def test_a_run_leaves_everything_that_it_promises(fedade, tmp_path):
+    done = fedade("run", *TINY, "--out", "r", "--json", check=True)
+    printed = json.loads(done.stdout)
+    assert Path(printed["run_dir"]) == tmp_path / "r"
+    assert [one["method"] for one in printed["results"]] == ["source", "fix-lr-mid", "fed-ade", "oracle-prior"]
+    for one in printed["results"]:
+        assert {"method", "seed", "accuracy_post", "accuracy_pre", "learning_rate_mean", "seconds"} <= one.keys()
+        assert 0 <= one["accuracy_post"] <= 1
+    for name in ("config.yaml", "provenance.json", "trace.parquet", "summary.json", "report.html",
+                 "figures/accuracy.png", "figures/signals.png", "figures/priors.png"):  # fmt: skip
+        assert (tmp_path / "r" / name).stat().st_size > 0, name
+    table = trace.read(tmp_path / "r" / "trace.parquet")
+    assert len(table) == 4 * 6 * 3
+    wanted = {"method", "seed", "client", "timestep", "accuracy_pre", "accuracy_post", "learning_rate", "s_unc",
+              "s_rep", "s", "participated", "n"}  # fmt: skip
+    assert wanted <= set(table.column_names)
+    assert (np.isnan(trace.column(trace.where(table, method="source"), "learning_rate"))).all()
+    assert "http" not in (tmp_path / "r" / "report.html").read_text(), "the page needs no network"
+
+    again = fedade("run", *TINY, "--out", "r", "--json", check=True)
+    assert json.loads(again.stdout)["results"] == printed["results"], "a finished run is not run again"
+    (tmp_path / "r" / "report.html").unlink()
+    fedade("report", "r", check=True)
+    assert (tmp_path / "r" / "report.html").exists()
+
+    text = fedade("run", "r/config.yaml", "--out", "r")
+    assert text.returncode == 0, "a run's own configuration is a file to run"
+    assert "report:" in text.stdout
+    assert "fed-ade" in text.stdout
+
+
+def rows_of(folder: Path) -> dict[str, np.ndarray]:
+    table = trace.read(folder / "trace.parquet")
+    return {name: trace.column(table, name) for name in table.column_names}
+
+
+def test_a_killed_run_ends_with_the_same_bits(fedade, tmp_path, cache):
+    words = ["run", "--set", "scenario.num_clients=6", "--set", "scenario.num_timesteps=12", "--set",
+             "scenario.samples=10", "--method", "fed-ade", "--method", "fed-ade-release"]  # fmt: skip
+    fedade(*words, "--out", "whole", "--json", check=True)
+    command = [sys.executable, "-m", "fedade", *words, "--out", "killed"]
+    environment = {**os.environ, "FEDADE_CACHE": cache}
+    worlds = tmp_path / "killed" / "checkpoint"
+    for kill in range(2):
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        seen = set(worlds.rglob("*.parquet"))
+        deadline = time.monotonic() + 60
+        while (
+            process.poll() is None
+            and time.monotonic() < deadline
+            and len(set(worlds.rglob("*.parquet")) - seen) < 2 + kill
+        ):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "killed" / "trace.parquet").exists(), "it was killed before its end"
+    fedade("run", "--resume", "killed", check=True)
+    whole, killed = rows_of(tmp_path / "whole"), rows_of(tmp_path / "killed")
+    assert whole.keys() == killed.keys()
+    for name, values in whole.items():
+        np.testing.assert_array_equal(values, killed[name], err_msg=name)
+
+
+def test_equal_bounds_from_the_command_line_are_a_fixed_rate(fedade):
+    low = ["--set", "method.rate.low=0.02", "--set", "method.rate.high=0.02"]
+    adaptive = fedade("run", *TINY, *low, "--method", "fed-ade", "--json", check=True)
+    fixed = fedade("run", *TINY, "--set", "method.rate.mid=0.02", "--method", "fix-lr-mid", "--json", check=True)
+    one, other = (json.loads(done.stdout)["results"][0] for done in (adaptive, fixed))
+    assert {key: one[key] for key in ("accuracy_post", "accuracy_pre", "learning_rate_mean")} == {
+        key: other[key] for key in ("accuracy_post", "accuracy_pre", "learning_rate_mean")
+    }
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "models", "schedules", "measures", "presets"])
+def test_everything_can_be_listed(fedade, kind):
+    entries = json.loads(fedade("list", kind, "--json", check=True).stdout)
+    assert all(entry["name"] for entry in entries)
+    shown = fedade("list", kind, check=True).stdout
+    assert all(entry["name"] in shown for entry in entries)
+
+
+BAD = [
+    (["run", "nonsense"], "no preset and no file is called 'nonsense'"),
+    (["run", "--method", "fed-abe"], "did you mean fed-ade?"),
+    (["run", "--set", "scenario.alpha=-1"], "scenario.alpha: input should be greater than 0 (given: -1)"),
+    (["run", "--set", "scenario.alpha=much"], "scenario.alpha: input should be a valid number"),
+    (["run", "--set", "scenario.alfa=1"], "scenario.alfa: there is no such setting"),
+    (["run", "--set", "scenario.kind=sideways"], "'label', 'covariate', 'both' or 'none'"),
+    (["run", "--set", "scenario.num_clients=0"], "scenario.num_clients"),
+    (["run", "--set", "federation.participation=1.5"], "federation.participation"),
+    (["run", "--set", "method.rate.low=1"], "low 1 > high"),
+    (["run", "--set", "method.speed=1"], "method.speed: no method has this setting"),
+    (["run", "--set", "scenario.alpha"], "expected key=value"),
+    (["run", "--set", "scenario.dataset=cifer10"], "unknown dataset 'cifer10'"),
+    (["run", "--set", "scenario.model=vgg"], "unknown model 'vgg'"),
+    (["run", "--set", "scenario.train_size=5000"], "scenario.train_size"),
+    (["run", "--set", "scenario.personal=[nose.]"], "leaves no personal parameter"),
+    (["run", "--seed", "-1"], "seeds are whole numbers"),
+    (["run", "--device", "cuda"], "no GPU"),
+    (["run", "--resume", "nowhere"], "there is no run in this folder"),
+    (["run", *TINY, "--out", "/proc/none"], "cannot write"),
+    (["report", "nowhere"], "holds no finished run"),
+    (["data", "where", "cifer10"], "unknown dataset"),
+]
+
+
+@pytest.mark.parametrize(("words", "told"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_clear_line(fedade, words, told):
+    done = fedade(*words)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_file_that_is_not_yaml_is_named(fedade, tmp_path):
+    (tmp_path / "bad.yaml").write_text("scenario: [unclosed\nkind: label")
+    done = fedade("run", "bad.yaml")
+    assert done.returncode == 2
+    assert "bad.yaml is not YAML (line" in done.stderr
+    (tmp_path / "list.yaml").write_text("- just\n- a list\n")
+    assert "not a mapping" in fedade("run", "list.yaml").stderr
+
+
+def test_a_folder_with_another_run_is_refused_and_kept(fedade, tmp_path):
+    fedade("run", *TINY, "--method", "source", "--out", "r", check=True)
+    before = (tmp_path / "r" / "summary.json").read_bytes()
+    done = fedade("run", *TINY, "--method", "source", "--set", "scenario.alpha=5", "--out", "r")
+    assert done.returncode == 2
+    assert "holds another run (scenario.alpha: 0.1 there, 5.0 now)" in done.stderr
+    assert (tmp_path / "r" / "summary.json").read_bytes() == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    refused = fedade("run", *TINY, "--out", "mine")
+    assert "is not empty and holds no run" in refused.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_truncated_checkpoint_is_named_and_nothing_is_lost(fedade, tmp_path):
+    fedade("run", *TINY, "--method", "source", "--method", "fed-ade", "--out", "r", check=True)
+    track = tmp_path / "r" / "checkpoint" / "fed-ade-0"
+    finished = (track / "trace.parquet").read_bytes()
+    (track / "trace.parquet").unlink()
+    (track / "world.safetensors").write_bytes(finished[:40])
+    done = fedade("run", "--resume", "r")
+    assert done.returncode == 2
+    assert "world.safetensors is damaged" in done.stderr
+    assert (tmp_path / "r" / "checkpoint" / "source-0" / "trace.parquet").exists()
+    (track / "world.safetensors").unlink()
+    fedade("run", "--resume", "r", check=True)
+
+
+def test_debug_shows_the_traceback(fedade):
+    with pytest.raises(FedadeError):
+        fedade("--debug", "run", "nonsense")
+
+
+def test_the_version_is_printed(fedade):
+    assert fedade("--version", check=True).stdout.startswith("fedade 0.")
+
+
+def test_settings_from_a_file_build_on_a_preset(fedade, tmp_path):
+    content = {
+        "preset": "digits-label",
+        "scenario": {"num_clients": 4, "num_timesteps": 2, "samples": 5},
+        "methods": ["source"],
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
+    done = fedade("run", "mine.yaml", "--seed", "3", "--seed", "4", "--json", check=True)
+    assert [one["seed"] for one in json.loads(done.stdout)["results"]] == [3, 4]

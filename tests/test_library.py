@@ -1,0 +1,76 @@
+"""What `import fedade` promises, and that what the documents print is true."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedade
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_every_python_example_of_the_readme_runs():
+    blocks = python_blocks()
+    assert len(blocks) >= 2
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})  # noqa: S102
+
+
+def test_every_example_in_a_docstring_is_true():
+    tried = 0
+    for module in pkgutil.walk_packages(fedade.__path__, "fedade."):
+        if module.name == "fedade.__main__":
+            continue
+        result = doctest.testmod(importlib.import_module(module.name), extraglobs={"torch": torch})
+        assert result.failed == 0, module.name
+        tried += result.attempted
+    assert tried >= 5
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in fedade.__all__:
+        assert getattr(fedade, name).__doc__, name
+
+
+def test_importing_the_library_loads_nothing_heavy():
+    heavy = ("matplotlib", "sklearn", "cv2", "pyarrow", "typer", "scipy")
+    code = f"import sys, fedade; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_rate_rises_with_the_shift_and_stays_within_its_bounds():
+    optimizer = torch.optim.Adam([torch.zeros(2, requires_grad=True)], lr=1.0)
+    rate = fedade.ShiftAwareRate(optimizer, low=1e-4, high=1e-2)
+    calm = torch.tensor([[0.7, 0.2, 0.1]])
+    features = torch.tensor([[1.0, 0.0, 2.0]])
+    assert rate.update(calm, features) == 1e-4, "nothing came before"
+    assert rate.update(calm, features) == 1e-4, "nothing moved"
+    little = rate.update(torch.tensor([[0.5, 0.4, 0.1]]), features)
+    much = rate.update(torch.tensor([[0.0, 0.0, 1.0]]), -features)
+    assert 1e-4 < little < much <= 1e-2
+    assert optimizer.param_groups[0]["lr"] == much
+
+    other = fedade.ShiftAwareRate(optimizer, low=1e-4, high=1e-2)
+    other.load_state_dict(rate.state_dict())
+    assert other.update(calm, features) == rate.update(calm, features)
+
+
+def test_wrong_bounds_and_broken_batches_are_refused():
+    optimizer = torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=1.0)
+    with pytest.raises(ValueError, match="swap them"):
+        fedade.ShiftAwareRate(optimizer, low=1.0, high=0.1)
+    rate = fedade.ShiftAwareRate(optimizer, low=0.1, high=1.0)
+    with pytest.raises(ValueError, match="NaN"):
+        rate.update(torch.tensor([[float("nan"), 1.0]]), torch.ones(1, 2))
