@@ -16,7 +16,7 @@ run: setup
 	$(BIN)/fedade run
 
 test: setup check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: setup
 	$(BIN)/ruff check .

@@ -40,6 +40,6 @@ def pretrain_command(
         typer.echo(json.dumps(found))
     else:
         typer.echo(
-            f"{found['model']} on {found['dataset']}: {100 * found['accuracy_held_out']:.2f}% on held-out images, "
-            f"temperature {found['temperature']:.2f}, {found['seconds']:.1f} s"
+            f"{experiment.scenario.model} on {experiment.scenario.dataset}: {100 * float(deployment.accuracy):.2f}% on "
+            f"held-out images, temperature {float(deployment.temperature):.2f}, {found['seconds']} s"
         )

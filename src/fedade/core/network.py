@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedade.core.cost import count_pass
 from fedade.core.normalisation import FROZEN, Normalisation, using
 from fedade.core.split import Parameters
 
@@ -44,6 +45,7 @@ class Network:
 
     def represent(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
         """Features h_ψ(x), `[n, d]`."""
+        count_pass(len(inputs))
         with using(normalisation):
             features: Tensor = functional_call(self.body, _below(parameters, "body."), (inputs,))
         return features

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core import tree
+from fedade.core.cost import counting_passes
 from fedade.core.errors import FedadeError
 from fedade.core.method import FederatedMethod, Method, Observation, OracleObservation
 from fedade.core.scenario import Batch, Scenario
@@ -86,7 +87,10 @@ class Clock:
         observation = self._view(batch, timestep)
         before = self._accuracy(world, batch)
 
-        observed, plan = self.maps.forward(
+        # A local method does all its training here.
+        observing = self.maps.forward if isinstance(self.method, FederatedMethod) else self.maps.update
+        (observed, plan), passes = _measured(
+            observing,
             lambda client, seen: self.method.observe(self.scenario.deployment, client, world.server, seen),
             world.clients,
             observation,
@@ -95,13 +99,15 @@ class Clock:
         world.clients, plan = tree.tree_map(torch.clone, (observed, plan))
         took_part = np.zeros(len(everyone), dtype=np.int64)
         sent, received = np.zeros(len(everyone), dtype=np.int64), np.zeros(len(everyone), dtype=np.int64)
+        spent = np.full(len(everyone), passes)
         if isinstance(self.method, FederatedMethod):
             for number in range(self.rounds.per_timestep):
                 chosen = self._participants(self.method, timestep, number)
-                up, down = self._round(self.method, world, plan, observation, chosen, timestep, number)
+                up, down, passes = self._round(self.method, world, plan, observation, chosen, timestep, number)
                 took_part[chosen] += 1
                 sent[chosen] += up
                 received[chosen] += down
+                spent[chosen] += passes
 
         rows = {
             "client": everyone,
@@ -112,6 +118,8 @@ class Clock:
             "participated": took_part,
             "bytes_sent": sent,
             "bytes_received": received,
+            "state_bytes": np.full(len(everyone), tree.num_bytes(world.clients) // len(everyone)),
+            "passes": spent,
             "severity": _array(batch.severity),
             "true_prior": _array(batch.prior.float()),
         }
@@ -135,13 +143,14 @@ class Clock:
         chosen: NDArray[np.int64],
         timestep: int,
         number: int,
-    ) -> tuple[int, int]:
-        """One exchange; returns the bytes that each participant sent and received."""
+    ) -> tuple[int, int, float]:
+        """One exchange; returns the bytes that each participant sent and received, and its forward passes."""
         deployment, shared = self.scenario.deployment, world.server
         rows = torch.from_numpy(chosen).to(observation.inputs.device)
         seen = tree.take(observation, rows)
         keys = self._keys("local", chosen, rows.device, timestep=timestep, round=number)
-        clients, plans, uplinks = self.maps.update(
+        (clients, plans, uplinks), passes = _measured(
+            self.maps.update,
             lambda client, own, looked, key: method.local_round(deployment, client, own, shared, looked, key),
             tree.take(world.clients, rows),
             tree.take(plan, rows),
@@ -150,7 +159,8 @@ class Clock:
         )
         sizes = torch.full((len(chosen),), float(observation.inputs.shape[1]), device=rows.device)
         world.server, downlink = method.aggregate(deployment, shared, uplinks, sizes)
-        clients, plans = self.maps.forward(
+        (clients, plans), more = _measured(
+            self.maps.forward,
             lambda client, own, told, looked, key: method.personalise(
                 deployment, client, own, world.server, told, looked, key
             ),
@@ -165,6 +175,7 @@ class Clock:
         return (
             tree.num_bytes(uplinks) // len(chosen),
             tree.num_bytes(world.server) + tree.num_bytes(downlink) // len(chosen),
+            passes + more,
         )
 
     def _view(self, batch: Batch, timestep: int) -> Any:
@@ -189,6 +200,18 @@ class Clock:
         _refuse_divergence(probabilities, world.timestep + 1)
         hits = probabilities.argmax(-1) == batch.labels
         return _array(hits.double().mean(-1))
+
+
+def _measured(client_map: ClientMap, function: Callable[..., Tree], *arguments: Tree) -> tuple[Tree, float]:
+    """What a map returns, and the forward passes that one client made."""
+    with counting_passes() as counter:
+
+        def counted(*row: Tree) -> Tree:
+            counter.calls += 1
+            return function(*row)
+
+        result = client_map(counted, *arguments)
+    return result, counter.per_client
 
 
 def _refuse_broken(batch: Batch, timestep: int) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.models.batch_norm import name_batch_norms
+from fedade.models.foreign import imported_parts, timm_parts
 from fedade.models.image import Pixels
 from fedade.models.resnets import resnet18_body, resnet_3block_body
 from fedade.models.small_cnn import small_cnn_body
@@ -23,13 +24,26 @@ MODELS: Mapping[str, Body] = {
 
 
 def build(name: str, input_shape: tuple[int, ...], num_classes: int, pixels: Pixels, seed: int) -> Network:
-    """A network with fresh weights, which depend on the seed alone."""
-    if name not in MODELS:
-        raise FedadeError(f"unknown model {name!r}; known: {', '.join(MODELS)}")
+    """A network with fresh weights, which depend on the seed alone.
+
+    `timm:NAME` and `import:package.module:callable` name networks from elsewhere.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.random.manual_seed(seed)  # PyTorch's initialisers take no generator
-        body, width = MODELS[name](input_shape[0])
-        head = nn.Linear(width, num_classes)
+        body, head = _parts(name, input_shape[0], num_classes)
     body = nn.Sequential(pixels, body)
     name_batch_norms(body, "body")
     return Network(name, body.eval(), head.eval())
+
+
+def _parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
+    kind, _, rest = name.partition(":")
+    if kind == "timm":
+        return timm_parts(rest, channels, num_classes)
+    if kind == "import":
+        return imported_parts(rest, num_classes)
+    if name not in MODELS:
+        known = f"{', '.join(MODELS)}, timm:NAME or import:package.module:callable"
+        raise FedadeError(f"unknown model {name!r}; known: {known}")
+    body, width = MODELS[name](channels)
+    return body, nn.Linear(width, num_classes)
