@@ -225,3 +225,27 @@ def test_settings_from_a_file_build_on_a_preset(fedade, tmp_path):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
     done = fedade("run", "mine.yaml", "--seed", "3", "--seed", "4", "--json", check=True)
     assert [one["seed"] for one in json.loads(done.stdout)["results"]] == [3, 4]
+
+
+def test_methods_that_replay_rates_are_given_those_of_the_same_seed(fedade, tmp_path):
+    words = ["--method", "fix-lr-mean", "--method", "shuffled-lr", "--method", "fed-ade", "--out", "r", "--json"]
+    found = json.loads(fedade("run", *TINY, *words, check=True).stdout)["results"]
+    rates = {one["method"]: one["learning_rate_mean"] for one in found}
+    assert rates["fix-lr-mean"] == pytest.approx(rates["fed-ade"], rel=1e-5)
+    table = trace.read(tmp_path / "r" / "trace.parquet")
+    own, shuffled = (
+        set(trace.column(trace.where(table, method=name), "learning_rate").tolist())
+        for name in ("fed-ade", "shuffled-lr")
+    )
+    assert shuffled <= own
+    alone = json.loads(fedade("run", *TINY, "--method", "fix-lr-mean", "--out", "alone", "--json", check=True).stdout)
+    assert [one["method"] for one in alone["results"]] == ["fix-lr-mean"]
+    assert alone["results"][0]["accuracy_post"] == {one["method"]: one for one in found}["fix-lr-mean"]["accuracy_post"]
+
+
+def test_several_at_once_give_the_same_bits(fedade, tmp_path):
+    words = ["run", *TINY, "--method", "source", "--method", "fed-ade", "--json"]
+    fedade(*words, "--out", "one", check=True)
+    fedade(*words, "--out", "two", "--jobs", "2", check=True)
+    for name, values in rows_of(tmp_path / "one").items():
+        np.testing.assert_array_equal(values, rows_of(tmp_path / "two")[name], err_msg=name)

@@ -16,16 +16,16 @@ from fedade.methods import METHODS
 
 from ..helpers import clock, final_world, run
 
-EXPECTED_METHODS = 7
-FAST = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}}
-"""Rates at which a few steps show in every parameter."""
+EXPECTED_METHODS = 33
+QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
+"""Rates at which a few steps show in every parameter, and less of what merely takes time."""
 
 
 @pytest.fixture(params=sorted(METHODS))
 def method(request) -> Method:
     make = METHODS[request.param]
-    model = getattr(make, "func", make)
-    return make(**FAST) if "rate" in model.model_fields else make()
+    fields = getattr(make, "func", make).model_fields
+    return make(**{name: value for name, value in QUICK.items() if name in fields})
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,14 @@ from ..helpers import run
 
 GOLDEN = Path(__file__).parent / "traces.json"
 COLUMNS = ("accuracy_pre", "accuracy_post", "learning_rate", "s_unc", "s_rep", "s")
-RATES = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}}
+QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
 
 
 def traced(name: str, scenario_factory) -> dict[str, list[float]]:
     make = METHODS[name]
-    has_rate = "rate" in getattr(make, "func", make).model_fields
-    rows = run(make(**(RATES if has_rate else {})), scenario_factory(kind="both", schedule="squ"), rounds=2)
+    fields = getattr(make, "func", make).model_fields
+    settings = {setting: value for setting, value in QUICK.items() if setting in fields}
+    rows = run(make(**settings), scenario_factory(kind="both", schedule="squ"), rounds=2)
     return {column: [round(float(step[column].mean()), 6) for step in rows] for column in COLUMNS if column in rows[0]}
 
 

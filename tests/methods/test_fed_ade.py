@@ -14,8 +14,10 @@ from fedade.methods import METHODS
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.parts.composition import effective
+from fedade.parts.measures import MEASURES
 
-from ..helpers import clock, final_world, run
+from ..helpers import clock, final_world, mean, run
+from .checks import assert_maps_agree
 
 RATES = {"low": 1e-3, "mid": 1e-2, "high": 3e-2}
 
@@ -219,7 +221,7 @@ def test_the_literal_inverse_is_refused_where_it_is_not_safe(scenario):
 
 
 def test_a_model_that_diverges_is_named_not_scored(scenario):
-    with pytest.raises(FedadeError, match=r"timestep \d+: its predictions are not finite.*method.rate.high"):
+    with pytest.raises(FedadeError, match=r"timestep \d+: its predictions are not finite.*method.rate"):
         run(FedAde(rate={"low": 1e6, "high": 1e6}), scenario, rounds=3)
 
 
@@ -233,3 +235,61 @@ def test_a_batch_with_nan_is_named(scenario):
 
     with pytest.raises(FedadeError, match="client 2, timestep 1: the batch holds NaN"):
         run(FedAde(), Scenario(scenario.deployment, Broken(scenario.streams)))
+
+
+def test_a_run_tells_what_it_costs(scenario):
+    """Observing: the client's model and the deployed one. A round: 2 joint epochs, then features for the head."""
+    method = FedAde(rate=RATES)
+    for vectorised in (True, False):
+        rows = run(method, scenario, vectorised=vectorised)[0]
+        reference = len(scenario.deployment.reference.labels)
+        np.testing.assert_array_equal(rows["passes"], 2 * 20 + rows["participated"] * (2 * 3 + 1) * reference)
+        kept = tree.num_bytes(method.init_client(scenario.deployment))
+        assert (rows["state_bytes"] == kept).all()
+    assert (run(METHODS["source"](), scenario)[0]["passes"] == 0).all(), "scoring is not the method's cost"
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_measure_sets_rates_and_both_maps_agree(scenario_factory, measure, debiased):
+    small = scenario_factory(kind="both", schedule="squ", num_clients=3, num_timesteps=2)
+    method = FedAde(measure=measure, debiased=debiased, rate=RATES, joint_epochs=1, personal_epochs=1)
+    assert_maps_agree(method, small)
+
+
+def test_the_measure_changes_signals_and_memory_and_nothing_else_where_rates_are_zero(scenario):
+    paper, other = (
+        run(FedAde(measure=measure, rate={"low": 0, "high": 0}), scenario)[1] for measure in ("cosine", "kl")
+    )
+    changed = {name for name in paper if not np.array_equal(paper[name], other[name])}
+    assert changed == {"s", "s_unc", "s_rep", "state_bytes"}
+    kept = run(FedAde(measure="kl", feature_measure="cosine", rate={"low": 0, "high": 0}), scenario)[1]
+    assert np.array_equal(kept["s_rep"], paper["s_rep"])
+    assert np.array_equal(kept["s_unc"], other["s_unc"])
+
+
+def test_taking_the_noise_floor_off_calms_the_rates_of_a_still_world(scenario_factory):
+    still = scenario_factory(kind="none")
+    raw, corrected = (mean(run(FedAde(debiased=debiased), still), "s_unc") for debiased in (False, True))
+    assert corrected < 0.6 * raw
+
+
+def test_replayed_rates_have_the_measured_sizes_and_another_order(scenario):
+    measured = tuple(np.linspace(0.001, 0.02, 32).tolist())
+    mean = run(METHODS["fix-lr-mean"](measured_rates=measured), scenario)
+    assert all(np.allclose(rows["learning_rate"], np.mean(measured)) for rows in mean)
+    shuffled = run(METHODS["shuffled-lr"](measured_rates=measured), scenario)
+    found = np.concatenate([rows["learning_rate"] for rows in shuffled])
+    assert np.isclose(found[:, None], np.array(measured, dtype=np.float32)).any(1).all()
+    assert len(np.unique(found)) > 10
+
+
+def test_statistics_of_personal_body_layers_never_take_gradient_steps(scenario_factory):
+    scenario = scenario_factory(personal=("head.", "body.1.3."))
+    deployed = {name: value for name, value in scenario.deployment.personal.items() if "running" in name}
+    assert deployed, "this split keeps a block with BatchNorm"
+    for method in (FedAde(rate=RATES), FedAdeRelease(rate=RATES, **PAPER_SWITCHES)):
+        own = final_world(method, scenario).clients.own
+        for name, value in deployed.items():
+            assert (own[name] == value).all(), name
+        assert any((own[name] != value).any() for name, value in scenario.deployment.personal.items())

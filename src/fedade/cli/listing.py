@@ -13,6 +13,7 @@ from fedade.experiments.presets import DEFAULT, PRESETS
 from fedade.maths.schedules import SCHEDULES, VARIANTS
 from fedade.methods import METHODS
 from fedade.models import MODELS
+from fedade.parts.measures import MEASURES
 
 Entries = list[dict[str, Any]]
 
@@ -60,7 +61,15 @@ def _schedules() -> Entries:
 
 
 def _measures() -> Entries:
-    return [{"name": "cosine", "summary": "cosine distance of consecutive summaries, the paper's"}]
+    return [
+        {
+            "name": name,
+            "predictions": measure.prediction.name,
+            "features": measure.feature.name,
+            "summary": measure.summary,
+        }
+        for name, measure in MEASURES.items()
+    ]
 
 
 def _presets() -> Entries:

@@ -14,7 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedade.experiments.running import Report
+from fedade.experiments.tracks import Report
 
 
 @contextmanager

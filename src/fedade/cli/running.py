@@ -27,6 +27,7 @@ def run_command(
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME-HASH")] = None,
     set_: Set = None,
     device: Device = "cpu",
+    jobs: Annotated[int, typer.Option(min=1, help="Methods and seeds to run at the same time.")] = 1,
     data_dir: DataDir = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     json_: Json = False,
@@ -40,7 +41,7 @@ def run_command(
     experiment = experiment_from(settings_with(settings, set_, data_dir))
     folder = folder or Path("runs") / f"{_name(what)}-{fingerprint(experiment)}"
     with progress_bars(quiet=json_) as report:
-        done = run(experiment, folder, check_device(device), report)
+        done = run(experiment, folder, check_device(device), report, jobs)
     if json_:
         typer.echo(json.dumps(done.as_plain()))
     else:

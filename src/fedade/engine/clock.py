@@ -230,7 +230,7 @@ def _refuse_divergence(probabilities: Tensor, timestep: int) -> None:
         client = int((~finite).nonzero()[0])
         raise FedadeError(
             f"client {client}, timestep {timestep}: its predictions are not finite, the model diverged; "
-            "lower the learning rate (method.rate.high)"
+            "lower its learning rate (for most methods method.rate)"
         )
 
 

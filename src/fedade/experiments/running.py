@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,27 +13,14 @@ import filelock
 import pyarrow as pa
 import torch
 
-from fedade.client_map import Vectorised, loop
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
-from fedade.core.paths import cache_dir
 from fedade.core.provenance import provenance
-from fedade.core.scenario import Scenario
-from fedade.core.seeds import Seeds
-from fedade.core.threads import SMALL_NETWORK
-from fedade.engine.clock import Clock, Maps, Rounds
-from fedade.engine.track import run_track
-from fedade.experiments.settings import Experiment, FederationSettings, experiment_from
+from fedade.experiments.settings import Experiment, experiment_from
+from fedade.experiments.tracks import Report, Track, run_tracks
 from fedade.reporting.figures import figures, save
 from fedade.reporting.page import page
 from fedade.reporting.results import Result, result, rows
-from fedade.scenarios import build_scenario
-
-Report = Callable[[str, int, int], None]
-"""Called with what is under way, how much of it is done, and how much there is."""
-
-SAMPLES_AT_ONCE = 4000
-"""Images in one forward pass on a CPU; more would only cost memory."""
 
 
 @dataclass(frozen=True)
@@ -54,72 +41,33 @@ def fingerprint(experiment: Experiment) -> str:
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
-def run(experiment: Experiment, folder: Path, device: str, report: Report) -> Run:
+def run(experiment: Experiment, folder: Path, device: str, report: Report, jobs: int = 1) -> Run:
     """Run what is not yet done, then write trace, summary, figures and report page."""
     folder = folder.resolve()
     _claim(folder, experiment)
     with _alone(folder):
         storage.write_yaml(folder / "config.yaml", experiment.as_plain())
+        methods = experiment.build_methods()
         if not (folder / "provenance.json").exists():
-            resolved = {name: method.model_dump(mode="json") for name, method in experiment.build_methods().items()}  # type: ignore[attr-defined]
-            storage.write_json(folder / "provenance.json", provenance(device) | {"method_settings": resolved})
-        tables, results = [], []
-        for seed in experiment.seeds:
-            for table, found in _seed_tracks(experiment, folder, device, seed, report):
-                tables.append(table)
-                results.append(found)
-        done = Run(folder, tuple(results))
+            settings = {name: method.model_dump(mode="json") for name, method in methods.items()}  # type: ignore[attr-defined]
+            storage.write_json(folder / "provenance.json", provenance(device) | {"method_settings": settings})
+        wanted = [Track(name, seed) for seed in experiment.seeds for name in experiment.methods]
+        if not all(track.is_done(folder) for track in wanted):
+            run_tracks(experiment, folder, device, jobs, report)
+        tables = [trace.read(track.folder(folder) / "trace.parquet") for track in wanted]
+        results = tuple(
+            result(table, track.method, track.seed, methods[track.method].card.oracle, _seconds(table))
+            for track, table in zip(wanted, tables, strict=True)
+        )
+        done = Run(folder, results)
         trace.write(folder / "trace.parquet", trace.concatenate(tables))
         storage.write_json(folder / "summary.json", done.as_plain())
         write_report(folder)
     return done
 
 
-def _seed_tracks(
-    experiment: Experiment, folder: Path, device: str, seed: int, report: Report
-) -> Iterator[tuple[pa.Table, Result]]:
-    scenario: Scenario | None = None
-    for name, method in experiment.build_methods().items():
-        here = folder / "checkpoint" / f"{name}-{seed}"
-        if (here / "trace.parquet").exists():
-            table = trace.read(here / "trace.parquet")
-        else:
-            if scenario is None:
-                scenario = build_scenario(
-                    experiment.scenario,
-                    seed,
-                    device,
-                    cache_dir(),
-                    lambda done, of: report("pre-training", done, of),
-                )
-            clock = Clock(
-                method,
-                scenario,
-                Rounds(experiment.federation.rounds, experiment.federation.participation),
-                Seeds(seed),
-                client_maps(experiment.federation, scenario, experiment.scenario.samples, device),
-                experiment.federation.score_fresh,
-            )
-            title = name if len(experiment.seeds) == 1 else f"{name}, seed {seed}"
-            table = run_track(
-                clock,
-                here,
-                {"method": name, "seed": seed},
-                lambda done, title=title: report(title, done, experiment.scenario.num_timesteps),  # type: ignore[misc]
-            )
-        seconds = float(table.schema.metadata[b"seconds"])
-        yield table, result(table, name, seed, method.card.oracle, seconds)
-
-
-def client_maps(federation: FederationSettings, scenario: Scenario, samples: int, device: str) -> Maps:
-    """Which map runs what. `auto` follows what was measured: only big networks on a CPU want the loop."""
-    if federation.client_map == "loop":
-        return Maps(loop, loop)
-    chunk = None if device != "cpu" else max(1, SAMPLES_AT_ONCE // samples)
-    together = Vectorised(chunk)
-    size = sum(value.numel() for value in scenario.deployment.parameters.values())
-    alone = federation.client_map == "auto" and device == "cpu" and size > SMALL_NETWORK
-    return Maps(together, loop if alone else Vectorised())
+def _seconds(table: pa.Table) -> float:
+    return float(table.schema.metadata[b"seconds"])
 
 
 def _claim(folder: Path, experiment: Experiment) -> None:

@@ -62,10 +62,13 @@ class Experiment(BaseModel):
         for key in self.method:
             if key not in settable:
                 raise FedadeError(f"method.{key}: no method has this setting{_hint(key, settable)}")
-        return {name: self._build(name) for name in self.methods}
+        return {name: self.build_method(name) for name in self.methods}
 
-    def _build(self, name: str) -> Method:
+    def build_method(self, name: str, measured_rates: tuple[float, ...] = ()) -> Method:
+        """A method with its settings; those that replay a run's learning rates are given them."""
         own = {key: value for key, value in self.method.items() if key in _fields(name)}
+        if measured_rates:
+            own["measured_rates"] = measured_rates
         try:
             return METHODS[name](**own)
         except ValidationError as error:

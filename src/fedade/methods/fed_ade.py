@@ -6,7 +6,6 @@ Also the paper's FixLR baselines, which ignore the signals. What the authors' re
 
 from typing import NamedTuple
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
@@ -14,20 +13,26 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.maths.averaging import weighted_mean
-from fedade.parts.composition import effective
+from fedade.parts.composition import effective, trainable_part
+from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.rates import Pace, RateBounds
+from fedade.parts.rates import Pace, RateBounds, replayed_rate
 from fedade.parts.statistics import NormalisationMode, evaluation, follow_stream, statistics_names
-from fedade.parts.summaries import Summary, signals, summarise
 from fedade.parts.training import Minibatches, Training, minibatches, num_examples
+
+_SUMMARIES = {
+    "adaptive": "shared body, personal head, learning rate set by two label-free shift signals",
+    "mean": "Fed-ADE with the rate fixed at the mean of a Fed-ADE run: is it the size of the rate?",
+    "shuffled": "Fed-ADE with a Fed-ADE run's rates in random order: is it the timing of the rate?",
+}
 
 
 class FedAdeClient(NamedTuple):
-    """What a client keeps between timesteps: its own layers, and K + d floats."""
+    """What a client keeps between timesteps: its own layers, and what the measure remembers (cosine: K + d floats)."""
 
     own: dict[str, Tensor]
-    previous: Summary
+    previous: Remembered
 
 
 class FedAde(BaseModel):
@@ -37,10 +42,16 @@ class FedAde(BaseModel):
 
     pace: Pace = "adaptive"
     rate: RateBounds = RateBounds()
+    measured_rates: tuple[float, ...] = ()
+    """All rates of a Fed-ADE run, for the paces `mean` and `shuffled`; without them these are `mid`."""
     use_unc: bool = True
     """False: the ablation w/o S_unc."""
     use_rep: bool = True
     """False: the ablation w/o S_rep."""
+    measure: MeasureName = "cosine"
+    feature_measure: FeatureMeasure = "paired"
+    debiased: bool = False
+    """Signals count only beyond the noise of finite batches, estimated from two halves of each."""
     prior: Estimator = "simplex_ls"
     objective: ObjectiveName = "bbse"
     joint_epochs: int = Field(2, ge=0)
@@ -54,12 +65,16 @@ class FedAde(BaseModel):
 
     @property
     def card(self) -> Card:
-        adaptive = "shared body, personal head, learning rate set by two label-free shift signals"
         return Card(
-            summary=adaptive if self.pace == "adaptive" else f"Fed-ADE with the rate fixed at rate.{self.pace}",
+            summary=_SUMMARIES.get(self.pace, f"Fed-ADE with the rate fixed at rate.{self.pace}"),
             paper="Fed-ADE, CVPR 2026",
             reference=OBJECTIVES[self.objective].examples[0] == "reference",
         )
+
+    @property
+    def replays(self) -> bool:
+        """Whether it wants to be given the rates of a Fed-ADE run."""
+        return self.pace in ("mean", "shuffled")
 
     @property
     def fixed_participants(self) -> bool:
@@ -73,8 +88,7 @@ class FedAde(BaseModel):
         own = deployment.personal
         if self.normalisation == "ema":
             own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}
-        uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
-        return FedAdeClient(own, Summary(uniform, deployment.initial_feature))
+        return FedAdeClient(own, self._measure.init(deployment))
 
     def observe(
         self, deployment: Deployment, client: FedAdeClient, shared: Parameters, observation: Observation
@@ -86,10 +100,12 @@ class FedAde(BaseModel):
             own = follow_stream(deployment, model, own, observation.inputs, self.momentum)
         model = effective(deployment, shared, own)
         features = network.represent(model, observation.inputs, evaluation(self.normalisation, self.mix_weight))
-        current = summarise(network.classify(model, features).softmax(-1), features)
-        found = signals(client.previous, current, self.use_unc, self.use_rep)
+        probabilities = network.classify(model, features).softmax(-1)
+        current, found = self._measure.update(
+            deployment, client.previous, probabilities, features, observation.key, self.use_unc, self.use_rep
+        )
         plan = {
-            "learning_rate": self.rate.rate(self.pace, found.combined),
+            "learning_rate": self._rate(found.combined, observation.key),
             "s_unc": found.unc,
             "s_rep": found.rep,
             "s": found.combined,
@@ -108,7 +124,7 @@ class FedAde(BaseModel):
     ) -> tuple[FedAdeClient, dict[str, Tensor], dict[str, Tensor]]:
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
         moved = self._training(deployment, plan, observation).joint(
-            {**shared, **deployment.split.private(client.own)},
+            {**shared, **trainable_part(deployment, client.own)},
             effective(deployment, shared, client.own),
             self._minibatches(deployment, observation, key, range(self.joint_epochs)),
         )
@@ -128,7 +144,7 @@ class FedAde(BaseModel):
         """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
         moved = self._training(deployment, plan, observation).personal(
-            deployment.split.private(client.own),
+            trainable_part(deployment, client.own),
             effective(deployment, shared, client.own),
             self._minibatches(deployment, observation, key, epochs),
         )
@@ -155,6 +171,15 @@ class FedAde(BaseModel):
     ) -> tuple[dict[str, Tensor], tuple[()]]:
         """ψ̄ = Σ N_c ψ_c / Σ N_c (eq:aggregate), for all clients."""
         return {name: weighted_mean(values, weights) for name, values in uplinks.items()}, ()
+
+    def _rate(self, signal: Tensor, key: Tensor) -> Tensor:
+        if self.replays and self.measured_rates:
+            return replayed_rate(self.pace, self.measured_rates, signal, key)
+        return self.rate.rate(self.pace, signal)
+
+    @property
+    def _measure(self) -> Measure:
+        return choose_measure(self.measure, self.feature_measure, self.debiased)
 
     def _minibatches(self, deployment: Deployment, observation: Observation, key: Tensor, epochs: range) -> Minibatches:
         size = num_examples(deployment, OBJECTIVES[self.objective], len(observation.inputs))

@@ -18,7 +18,7 @@ from fedade.core.split import Parameters
 from fedade.maths.averaging import weighted_mean
 from fedade.maths.counter import uniform
 from fedade.maths.dynamics import combined_dynamics
-from fedade.parts.composition import effective
+from fedade.parts.composition import effective, trainable_part
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
@@ -112,12 +112,15 @@ class FedAdeRelease(BaseModel):
         if self.order == "personal-first":
             client = self._personal(deployment, client, plan, shared, observation, key, range(self.personal_epochs))
             epochs = range(self.personal_epochs, self.personal_epochs + self.joint_epochs)
+        moving = {**shared, **client.own}
+        if self.normalisation == "frozen":
+            moving = {name: value for name, value in moving.items() if name in deployment.network.trainable()}
         moved = self._training(deployment, plan, observation, key).joint(
-            {**shared, **client.own},
+            moving,
             effective(deployment, shared, client.own),
             self._minibatches(deployment, observation, key, epochs),
         )
-        own = {name: moved[name] for name in client.own}
+        own = {name: moved.get(name, value) for name, value in client.own.items()}
         return client._replace(own=own), plan, {name: moved[name] for name in shared}
 
     def personalise(
@@ -214,7 +217,10 @@ class FedAdeRelease(BaseModel):
     ) -> ReleaseClient:
         """Steps on the head; in training mode the frozen body's statistics move all the same (row 11)."""
         model = effective(deployment, shared, client.own)
-        personal, steps = deployment.split.private(client.own), self._minibatches(deployment, observation, key, epochs)
+        personal, steps = (
+            trainable_part(deployment, client.own),
+            self._minibatches(deployment, observation, key, epochs),
+        )
         own = client.own | self._training(deployment, plan, observation, key).personal(personal, model, steps)
         if self.normalisation == "running":
             recording = Recording()

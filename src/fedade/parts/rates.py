@@ -3,14 +3,19 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
+from fedade.maths.counter import uniform
 from fedade.maths.rates import adaptive_rate
 
-Pace = Literal["adaptive", "low", "mid", "high"]
-"""How a client sets its rate: from the shift signal, or fixed at one of three values."""
+_REPLAY = 2000
+"""Its draws are apart from those that measures make from the same key."""
+
+Pace = Literal["adaptive", "low", "mid", "high", "mean", "shuffled"]
+"""How a client sets its rate: from the shift signal; fixed at one of three values; or as a Fed-ADE run did, its mean
+or its rates without their timing."""
 
 
 class RateBounds(BaseModel):
@@ -32,4 +37,16 @@ class RateBounds(BaseModel):
         """η for a signal: Eq. (eq:eta_map), or a constant (FixLR)."""
         if pace == "adaptive":
             return adaptive_rate(signal, self.low, self.high)
-        return torch.full_like(signal, {"low": self.low, "mid": self.mid, "high": self.high}[pace])
+        return torch.full_like(signal, {"low": self.low, "high": self.high}.get(pace, self.mid))
+
+
+def replayed_rate(
+    pace: Pace, measured: tuple[float, ...], signal: Float[Tensor, ""], key: Int[Tensor, ""]
+) -> Float[Tensor, ""]:
+    """The mean of measured rates, or one of them at random: the same sizes as in that run, at other times."""
+    if pace == "mean":
+        return torch.full_like(signal, sum(measured) / len(measured))
+    pool = torch.tensor(measured, dtype=signal.dtype, device=signal.device)
+    chosen = (uniform(key, (1,), _REPLAY)[0] * len(measured)).long()
+    # An index tensor of one element, because vmap cannot index by a scalar
+    return pool[chosen.unsqueeze(0)].squeeze(0)

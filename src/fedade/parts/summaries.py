@@ -37,8 +37,14 @@ def summarise(
     return Summary(q(probabilities), z(features))
 
 
-def signals(previous: Summary, current: Summary, use_unc: bool = True, use_rep: bool = True) -> Signals:
-    """S_unc (eq:S_lab), S_rep (eq:S_rep) and S (eq:S_combined)."""
-    unc = dynamics.uncertainty_dynamics(previous.prediction, current.prediction)
-    rep = dynamics.representation_dynamics(previous.feature, current.feature)
+def signals(previous: Summary, current: Summary) -> Signals:
+    """S_unc (eq:S_lab), S_rep (eq:S_rep) and S (eq:S_combined) of two batches."""
+    return combine(
+        dynamics.uncertainty_dynamics(previous.prediction, current.prediction),
+        dynamics.representation_dynamics(previous.feature, current.feature),
+    )
+
+
+def combine(unc: Tensor, rep: Tensor, use_unc: bool = True, use_rep: bool = True) -> Signals:
+    """Both signals with their combination (eq:S_combined), from which either can be left out."""
     return Signals(unc, rep, dynamics.combined_dynamics(unc, rep, use_unc, use_rep))

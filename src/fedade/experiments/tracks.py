@@ -1,0 +1,144 @@
+"""Tracks: one method and seed each, one after the other or several at once."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.managers import SyncManager
+from pathlib import Path
+from queue import Empty, Queue
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from fedade.client_map import Vectorised, loop
+from fedade.core import trace
+from fedade.core.paths import cache_dir
+from fedade.core.scenario import Scenario
+from fedade.core.seeds import Seeds
+from fedade.core.threads import SMALL_NETWORK
+from fedade.engine.clock import Clock, Maps, Rounds
+from fedade.engine.track import run_track
+from fedade.experiments.settings import Experiment, FederationSettings
+from fedade.scenarios import build_deployment, build_scenario
+
+Report = Callable[[str, int, int], None]
+"""Called with what is under way, how much of it is done, and how much there is."""
+
+SAMPLES_AT_ONCE = 4000
+"""Images in one forward pass on a CPU; more would only cost memory."""
+
+RATES_FROM = "fed-ade"
+"""The method whose measured rates others replay."""
+
+
+class Track(NamedTuple):
+    """What is run: a method and a seed of an experiment."""
+
+    method: str
+    seed: int
+
+    def folder(self, run: Path) -> Path:
+        """Where its rows and its state are kept."""
+        return run / "checkpoint" / f"{self.method}-{self.seed}"
+
+    def is_done(self, run: Path) -> bool:
+        """Whether its trace is whole."""
+        return (self.folder(run) / "trace.parquet").exists()
+
+
+def run_tracks(experiment: Experiment, folder: Path, device: str, jobs: int, report: Report) -> None:
+    """Run all tracks that are not done, in stages: those that replay another's rates come last."""
+    build_deployment(experiment.scenario, device, cache_dir(), lambda done, of: report("pre-training", done, of))
+    methods = experiment.build_methods()
+    replaying = {name for name, method in methods.items() if getattr(method, "replays", False)}
+    first = [name for name in methods if name not in replaying]
+    if replaying and RATES_FROM not in first:
+        first.append(RATES_FROM)
+    for stage in (first, sorted(replaying)):
+        tracks = [Track(name, seed) for seed in experiment.seeds for name in stage]
+        todo = [track for track in tracks if not track.is_done(folder)]
+        if jobs > 1 and len(todo) > 1:
+            _side_by_side(experiment, folder, device, todo, jobs, report)
+        else:
+            scenarios: dict[int, Scenario] = {}
+            for track in todo:
+                run_one(experiment, folder, device, track, report, scenarios)
+
+
+def run_one(
+    experiment: Experiment,
+    folder: Path,
+    device: str,
+    track: Track,
+    report: Report,
+    scenarios: dict[int, Scenario] | None = None,
+) -> pa.Table:
+    """Run or continue one track; scenarios that were built before are used again."""
+    known = {} if scenarios is None else scenarios
+    if track.seed not in known:
+        known[track.seed] = build_scenario(
+            experiment.scenario, track.seed, device, cache_dir(), lambda _done, _of: None
+        )
+    scenario = known[track.seed]
+    clock = Clock(
+        experiment.build_method(track.method, _measured_rates(experiment, folder, track)),
+        scenario,
+        Rounds(experiment.federation.rounds, experiment.federation.participation),
+        Seeds(track.seed),
+        client_maps(experiment.federation, scenario, experiment.scenario.samples, device),
+        experiment.federation.score_fresh,
+    )
+    title = track.method if len(experiment.seeds) == 1 else f"{track.method}, seed {track.seed}"
+    steps = experiment.scenario.num_timesteps
+    return run_track(clock, track.folder(folder), track._asdict(), lambda done: report(title, done, steps))
+
+
+def _measured_rates(experiment: Experiment, folder: Path, track: Track) -> tuple[float, ...]:
+    """All rates of the same seed's Fed-ADE run, for methods that replay them."""
+    if not getattr(experiment.build_method(track.method), "replays", False):
+        return ()
+    table = trace.read(Track(RATES_FROM, track.seed).folder(folder) / "trace.parquet")
+    return tuple(trace.column(table, "learning_rate").tolist())
+
+
+def client_maps(federation: FederationSettings, scenario: Scenario, samples: int, device: str) -> Maps:
+    """Which map runs what. `auto` follows what was measured: only big networks on a CPU want the loop."""
+    if federation.client_map == "loop":
+        return Maps(loop, loop)
+    chunk = None if device != "cpu" else max(1, SAMPLES_AT_ONCE // samples)
+    size = sum(value.numel() for value in scenario.deployment.parameters.values())
+    alone = federation.client_map == "auto" and device == "cpu" and size > SMALL_NETWORK
+    return Maps(Vectorised(chunk), loop if alone else Vectorised(chunk))
+
+
+def _side_by_side(
+    experiment: Experiment, folder: Path, device: str, tracks: Sequence[Track], jobs: int, report: Report
+) -> None:
+    """Several processes, each on a track of its own; what they finish before an error is kept."""
+    context = get_context("spawn")
+    with SyncManager(ctx=context) as manager, ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        told: Queue[tuple[str, int, int]] = manager.Queue()
+        work = partial(_work, experiment.as_plain(), folder, device, told=told)
+        pending: set[Future[None]] = {pool.submit(work, track) for track in tracks}
+        while pending:
+            done, pending = wait(pending, timeout=0.2)
+            _pass_on(told, report)
+            for future in done:
+                future.result()
+        _pass_on(told, report)
+
+
+def _work(
+    plain: dict[str, object], folder: Path, device: str, track: Track, told: "Queue[tuple[str, int, int]]"
+) -> None:
+    experiment = Experiment.model_validate(plain)
+    run_one(experiment, folder, device, track, lambda title, done, of: told.put((title, done, of)))
+
+
+def _pass_on(told: "Queue[tuple[str, int, int]]", report: Report) -> None:
+    try:
+        while True:
+            report(*told.get_nowait())
+    except Empty:
+        return

@@ -1,0 +1,123 @@
+"""UDA: unsupervised domain adaptation by aligning features, brought to a stream.
+
+Deep CORAL (ECCV Workshops 2016), DAN's multi-kernel MMD (ICML 2015) or DANN (JMLR 2016). Every client keeps a full
+model of its own, and descends cross-entropy on the labelled reference set plus the distance between the features of
+that set and of its stream. Normalisation statistics stay as deployed.
+
+Matching the features of two sets is harmful when they hold different classes in different shares. Accuracy with (label,
+covariate) shift on digits, 30 clients of 30 samples, T = 50, reference_size=50, 4 steps at rate 1e-2: source 75.2 and
+58.6, no alignment 73.2 and 57.4, `coral` 67.2 and 62.4, `mmd` 67.6 and 64.0, `dann` 73.0 and 58.2.
+
+A client keeps 4·|θ| bytes (and about 4·d·discriminator_width for `dann`). A timestep costs about
+3·steps·(samples + reference batch) forward passes; nothing is sent.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+from torch.func import grad
+
+from fedade.core.deployment import Deployment
+from fedade.core.method import Card, Observation
+from fedade.maths.adversarial import domain_loss, gradient_reversal, reversal_strength
+from fedade.maths.alignment import coral_distance, mmd_distance
+from fedade.parts.discriminator import Discriminator, domain_logits, new_discriminator
+from fedade.parts.domain_pairs import (
+    DomainPair,
+    descended,
+    domain_pairs,
+    embed,
+    source_loss,
+)
+from fedade.parts.local_model import trainable_parameters
+from fedade.parts.rates import RateBounds
+
+
+class UdaClient(NamedTuple):
+    """A model of its own, the discriminator of `dann` (else empty), and the steps taken so far."""
+
+    own: dict[str, Tensor]
+    discriminator: Discriminator
+    steps: Tensor
+
+
+class Uda(BaseModel):
+    """Cross-entropy on the reference set plus λ times the distance of two feature distributions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    alignment: Literal["coral", "mmd", "dann"] = "coral"
+    alignment_weight: float = Field(1.0, ge=0)
+    """λ."""
+    pace: Literal["low", "mid", "high"] = "mid"
+    rate: RateBounds = RateBounds()
+    steps: int = Field(4, ge=0)
+    """Gradient steps per timestep."""
+    batch_size: int = Field(32, ge=1)
+    """Of the labelled and of the unlabelled samples in a step."""
+    discriminator_width: int = Field(64, ge=1)
+    discriminator_rate: float = Field(1e-2, ge=0)
+    """`dann`: learning rate of the discriminator, as published."""
+
+    @property
+    def card(self) -> Card:
+        papers = {"coral": "Deep CORAL, 2016", "mmd": "DAN, ICML 2015", "dann": "DANN, JMLR 2016"}
+        return Card(
+            summary=f"own model, aligns the stream's features with the reference set's ({self.alignment})",
+            paper=papers[self.alignment],
+            reference=True,
+        )
+
+    def init_client(self, deployment: Deployment) -> UdaClient:
+        adversarial = self.alignment == "dann"
+        return UdaClient(
+            own=trainable_parameters(deployment),
+            discriminator=new_discriminator(deployment.initial_feature, self.discriminator_width)
+            if adversarial
+            else {},
+            steps=torch.zeros_like(deployment.accuracy),
+        )
+
+    def observe(
+        self, deployment: Deployment, client: UdaClient, shared: tuple[()], observation: Observation
+    ) -> tuple[UdaClient, dict[str, Tensor]]:
+        """`steps` steps on pairs of batches; the trace gets the distance that the last one met."""
+        rate = self.rate.rate(self.pace, torch.zeros_like(client.steps))
+        distance = torch.zeros_like(rate)
+        pairs = domain_pairs(deployment, observation.inputs, observation.key, self.steps, self.batch_size)
+        for pair in pairs:
+            client, distance = self._step(deployment, client, pair, rate)
+        return client, {"learning_rate": rate, "alignment": distance}
+
+    def predict(self, deployment: Deployment, client: UdaClient, shared: tuple[()], inputs: Tensor) -> Tensor:
+        return deployment.network.logits({**deployment.parameters, **client.own}, inputs).softmax(-1)
+
+    def _step(
+        self, deployment: Deployment, client: UdaClient, pair: DomainPair, rate: Tensor
+    ) -> tuple[UdaClient, Tensor]:
+        def loss(own: dict[str, Tensor], discriminator: Discriminator) -> tuple[Tensor, Tensor]:
+            embedded = embed(deployment, own, pair)
+            distance = self._distance(embedded.source_features, embedded.target_features, discriminator, client.steps)
+            return source_loss(embedded, pair) + self.alignment_weight * distance, distance
+
+        slopes, distance = grad(loss, argnums=(0, 1), has_aux=True)(client.own, client.discriminator)
+        moved = UdaClient(
+            own=descended(client.own, slopes[0], rate),
+            discriminator=descended(client.discriminator, slopes[1], self.discriminator_rate),
+            steps=client.steps + 1,
+        )
+        return moved, distance
+
+    def _distance(self, source: Tensor, target: Tensor, discriminator: Discriminator, steps: Tensor) -> Tensor:
+        """The part that λ weighs; for `dann` a game, which the discriminator plays down and the features up."""
+        if self.alignment == "coral":
+            return coral_distance(source, target)
+        if self.alignment == "mmd":
+            return mmd_distance(source, target)
+        strength = reversal_strength(steps)
+        return domain_loss(
+            domain_logits(discriminator, gradient_reversal(source, strength)),
+            domain_logits(discriminator, gradient_reversal(target, strength)),
+        )

@@ -1,0 +1,232 @@
+"""One half of a shift measure: follows the predictions, or the features, of a client's batches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.tree import Tree
+from fedade.maths import change_points, counter, dynamics
+from fedade.maths.change_points import ClassRuns, FeatureRuns
+from fedade.maths.directions import directions
+from fedade.maths.distances import without_noise_floor
+from fedade.maths.sinkhorn import class_costs, sinkhorn_divergence
+
+KEPT = 32
+"""Samples of the previous batch that measures of sets remember."""
+SLOTS = 64
+"""Longest run that change points are told apart by."""
+HAZARD = 0.1
+"""Chance of a change per timestep: 1/√T for the paper's T = 100."""
+NUM_PROJECTIONS = 8
+SMALLEST_VARIANCE = 1e-6
+"""Of a projected unit feature; below it a direction says nothing."""
+
+_KEEP, _SPLIT = 0, 1
+_FIXED_KEY = 0x5EED
+
+
+class Channel(Protocol):
+    """Remembers something of fixed size, and says how far each batch has moved."""
+
+    @property
+    def name(self) -> str:
+        """As listings show it."""
+        ...
+
+    @property
+    def capacity(self) -> int | None:
+        """Most samples of a batch that it looks at; None for all."""
+        ...
+
+    def init(self, deployment: Deployment) -> Tree:
+        """What it remembers before the first batch."""
+        ...
+
+    def update(self, deployment: Deployment, state: Tree, rows: Tensor, key: Tensor) -> tuple[Tree, Tensor]:
+        """What it remembers after a batch `[n, ·]`, and a signal in [0, 1]."""
+        ...
+
+
+@dataclass(frozen=True)
+class MeanPrediction:
+    """Distance of the mean predictions q of two batches; q⁰ is uniform."""
+
+    name: str
+    distance: Callable[[Tensor, Tensor], Tensor]
+    capacity: int | None = None
+
+    def init(self, deployment: Deployment) -> Tensor:
+        return _uniform(deployment)
+
+    def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        current = dynamics.mean_prediction(rows)
+        return current, self.distance(state, current)
+
+
+@dataclass(frozen=True)
+class TransportedPrediction:
+    """Cost of moving one mean prediction to the next, where classes with similar classifier rows are close."""
+
+    name: str = "Sinkhorn divergence"
+    capacity: int | None = None
+
+    def init(self, deployment: Deployment) -> Tensor:
+        if "head.weight" not in deployment.parameters:
+            raise FedadeError("method.measure: 'wasserstein' needs a linear head to compare classes by; use js")
+        return _uniform(deployment)
+
+    def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        current = dynamics.mean_prediction(rows)
+        costs = class_costs(deployment.parameters["head.weight"])
+        return current, sinkhorn_divergence(state, current, costs)
+
+
+@dataclass(frozen=True)
+class MeanFeature:
+    """Distance of the mean normalised features z of two batches; z⁰ comes from the reference set."""
+
+    name: str
+    distance: Callable[[Tensor, Tensor], Tensor]
+    capacity: int | None = None
+
+    def init(self, deployment: Deployment) -> Tensor:
+        return deployment.initial_feature
+
+    def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        current = dynamics.mean_feature(rows)
+        return current, self.distance(state, current)
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Distance of two sets of normalised features; the first is of the reference set."""
+
+    name: str
+    distance: Callable[[Tensor, Tensor], Tensor]
+    capacity: int = KEPT
+
+    def init(self, deployment: Deployment) -> Tensor:
+        key = torch.tensor(_FIXED_KEY, device=deployment.source_prior.device)
+        return self._sample(_reference_features(deployment), key)
+
+    def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        current = self._sample(directions(rows), key)
+        return current, self.distance(state, current)
+
+    def _sample(self, features: Tensor, key: Tensor) -> Tensor:
+        """As many features as are kept: a random choice of more, a repetition of fewer."""
+        n = len(features)
+        if n == self.capacity:
+            return features
+        order = counter.permutation(key, n, _KEEP)
+        return features[order[torch.arange(self.capacity, device=order.device) % n]]
+
+
+@dataclass(frozen=True)
+class ClassChangePoint:
+    """Probability that a batch's class counts begin a new segment; the first has seen q⁰ as often as the reference."""
+
+    name: str = "P(new segment)"
+    capacity: int | None = None
+
+    def init(self, deployment: Deployment) -> ClassRuns:
+        counts = len(deployment.reference.labels) * _uniform(deployment)
+        return change_points.first_class_run(counts, SLOTS)
+
+    def update(self, deployment: Deployment, state: ClassRuns, rows: Tensor, key: Tensor) -> tuple[ClassRuns, Tensor]:
+        return change_points.follow_classes(state, rows.sum(0), HAZARD)
+
+
+class FeatureSegments(NamedTuple):
+    """Runs of projected mean features, and the deviations of the reference set that they are measured in."""
+
+    runs: FeatureRuns
+    deviations: Tensor
+
+
+@dataclass(frozen=True)
+class FeatureChangePoint:
+    """Probability that a batch's mean feature begins a new segment, from eight fixed projections.
+
+    Measured in deviations of a mean of n reference features, so a segment's noise has variance 1; the prior of a
+    segment's mean is as wide as one feature, hence a precision of 1/n. Batches are taken to be equally large.
+    """
+
+    name: str = "P(new segment)"
+    capacity: int | None = None
+
+    def init(self, deployment: Deployment) -> FeatureSegments:
+        axes = fixed_directions(NUM_PROJECTIONS, deployment.initial_feature)
+        projected = _reference_features(deployment) @ axes.T
+        deviations = projected.var(0, correction=0).clamp_min(SMALLEST_VARIANCE).sqrt()
+        return FeatureSegments(change_points.first_feature_run(torch.zeros_like(deviations), SLOTS), deviations)
+
+    def update(
+        self, deployment: Deployment, state: FeatureSegments, rows: Tensor, key: Tensor
+    ) -> tuple[FeatureSegments, Tensor]:
+        n = len(rows)
+        axes = fixed_directions(NUM_PROJECTIONS, deployment.initial_feature)
+        moved = axes @ (dynamics.mean_feature(rows) - deployment.initial_feature)
+        runs, signal = change_points.follow_features(state.runs, n**0.5 * moved / state.deviations, 1 / n, HAZARD)
+        return state._replace(runs=runs), signal
+
+
+class DebiasedState(NamedTuple):
+    """What the channel remembers, and the noise floor of the previous batch."""
+
+    inner: Tree
+    floor: Tensor
+
+
+@dataclass(frozen=True)
+class Debiased:
+    """A channel whose signal counts only beyond the noise of finite batches."""
+
+    inner: Channel
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def capacity(self) -> int | None:
+        return self.inner.capacity
+
+    def init(self, deployment: Deployment) -> DebiasedState:
+        return DebiasedState(self.inner.init(deployment), torch.zeros_like(deployment.accuracy))
+
+    def update(
+        self, deployment: Deployment, state: DebiasedState, rows: Tensor, key: Tensor
+    ) -> tuple[DebiasedState, Tensor]:
+        remembered, signal = self.inner.update(deployment, state.inner, rows, key)
+        floor = noise_floor(self.inner, deployment, state.inner, rows, key)
+        return DebiasedState(remembered, floor), without_noise_floor(signal, state.floor, floor)
+
+
+def noise_floor(channel: Channel, deployment: Deployment, state: Tree, rows: Tensor, key: Tensor) -> Tensor:
+    """The signal of a batch's one random half after its other half; 0 for a single sample, which has no halves."""
+    size = min(len(rows), channel.capacity or len(rows)) // 2
+    if size == 0:
+        return torch.zeros_like(deployment.accuracy)
+    order = counter.permutation(key, len(rows), _SPLIT)
+    between, _ = channel.update(deployment, state, rows[order[:size]], key)
+    return channel.update(deployment, between, rows[order[size : 2 * size]], key)[1]
+
+
+def fixed_directions(count: int, like: Tensor) -> Tensor:
+    """Random unit vectors `[count, d]` of a feature's dimension, the same for everyone at all times."""
+    key = torch.tensor(_FIXED_KEY, device=like.device)
+    return directions(counter.normal(key, (count, len(like)))).to(like.dtype)
+
+
+def _uniform(deployment: Deployment) -> Tensor:
+    return torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
+
+
+def _reference_features(deployment: Deployment) -> Tensor:
+    return directions(deployment.network.represent(deployment.parameters, deployment.reference.inputs))

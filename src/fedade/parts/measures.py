@@ -1,0 +1,125 @@
+"""Shift measures by name: how Fed-ADE may tell that a client's data have moved."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.tree import Tree
+from fedade.maths import distances, dynamics, sample_distances
+from fedade.parts.channels import (
+    Channel,
+    ClassChangePoint,
+    Debiased,
+    FeatureChangePoint,
+    FeatureSet,
+    MeanFeature,
+    MeanPrediction,
+    TransportedPrediction,
+    fixed_directions,
+)
+from fedade.parts.summaries import Signals, combine
+
+MeasureName = Literal[
+    "cosine", "kl", "jeffreys", "js", "hellinger", "tv", "w1-index", "wasserstein", "mmd", "energy", "bocpd"
+]
+FeatureMeasure = Literal["paired", "cosine"]
+"""What follows the features: the measure's own channel, or the paper's, which isolates the change of predictions."""
+
+NUM_SLICES = 64
+
+
+class Remembered(NamedTuple):
+    """What both channels remember between timesteps."""
+
+    prediction: Tree
+    feature: Tree
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A channel for the predictions, which gives S_unc, and one for the features, which gives S_rep."""
+
+    summary: str
+    prediction: Channel
+    feature: Channel
+
+    def init(self, deployment: Deployment) -> Remembered:
+        """What is remembered before the first batch."""
+        return Remembered(self.prediction.init(deployment), self.feature.init(deployment))
+
+    def update(
+        self,
+        deployment: Deployment,
+        state: Remembered,
+        probabilities: Tensor,
+        features: Tensor,
+        key: Tensor,
+        use_unc: bool = True,
+        use_rep: bool = True,
+    ) -> tuple[Remembered, Signals]:
+        """What is remembered after a batch, and the signals, each in [0, 1]."""
+        prediction, unc = self.prediction.update(deployment, state.prediction, probabilities, key)
+        feature, rep = self.feature.update(deployment, state.feature, features, key)
+        return Remembered(prediction, feature), combine(unc, rep, use_unc, use_rep)
+
+
+def choose_measure(name: MeasureName, feature_measure: FeatureMeasure, debiased: bool) -> Measure:
+    """A registered measure, with the paper's feature channel and the noise correction where asked."""
+    measure = MEASURES[name]
+    if feature_measure == "cosine":
+        measure = replace(measure, feature=_COSINE_FEATURE)
+    if debiased:
+        measure = replace(measure, prediction=Debiased(measure.prediction), feature=Debiased(measure.feature))
+    return measure
+
+
+def _sliced(first: Tensor, second: Tensor) -> Tensor:
+    return sample_distances.sliced_wasserstein(first, second, fixed_directions(NUM_SLICES, first[0]))
+
+
+_COSINE_PREDICTION = MeanPrediction("cosine distance", dynamics.uncertainty_dynamics)
+_COSINE_FEATURE = MeanFeature("half cosine distance", dynamics.representation_dynamics)
+_ENERGY = FeatureSet("energy distance", sample_distances.energy_distance)
+
+MEASURES: Mapping[MeasureName, Measure] = {
+    "cosine": Measure("the paper's; quadratic in small changes", _COSINE_PREDICTION, _COSINE_FEATURE),
+    "kl": Measure(
+        "Kullback-Leibler, from the previous to the current batch",
+        MeanPrediction("1 - exp(-KL)", distances.kl_distance),
+        _ENERGY,
+    ),
+    "jeffreys": Measure(
+        "both directions of Kullback-Leibler", MeanPrediction("1 - exp(-J)", distances.jeffreys_distance), _ENERGY
+    ),
+    "js": Measure(
+        "bounded and symmetric; classes may be absent",
+        MeanPrediction("Jensen-Shannon in bits", distances.jensen_shannon),
+        _ENERGY,
+    ),
+    "hellinger": Measure(
+        "linear in small changes, hence noisy ones too", MeanPrediction("Hellinger", distances.hellinger), _ENERGY
+    ),
+    "tv": Measure(
+        "the path length of the regret bound", MeanPrediction("total variation", distances.total_variation), _ENERGY
+    ),
+    "w1-index": Measure(
+        "depends on the order of the classes: for ordered classes only",
+        MeanPrediction("Wasserstein-1 on class indices", distances.index_wasserstein),
+        _ENERGY,
+    ),
+    "wasserstein": Measure(
+        "optimal transport; classes that look alike are close",
+        TransportedPrediction(),
+        FeatureSet("sliced Wasserstein", _sliced),
+    ),
+    "mmd": Measure(
+        "kernel discrepancy of features; predictions as in the paper",
+        _COSINE_PREDICTION,
+        FeatureSet("root of MMD²/2", sample_distances.kernel_discrepancy),
+    ),
+    "energy": Measure("parameter-free distance of features; predictions as in the paper", _COSINE_PREDICTION, _ENERGY),
+    "bocpd": Measure("Bayesian online change-point detection; nearly 0 or 1", ClassChangePoint(), FeatureChangePoint()),
+}

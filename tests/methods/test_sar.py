@@ -1,0 +1,120 @@
+"""What SAR alone promises."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedade.core import tree
+from fedade.core.errors import FedadeError
+from fedade.core.method import Observation
+from fedade.maths.entropy import entropy_from_logits
+from fedade.methods.sar import Sar
+from fedade.parts.norm_layers import batch_logits, norm_affine
+
+from ..helpers import final_world, run
+from ..parts.networks import with_body
+
+FAST = {"learning_rate": 1e-1, "include_last_stage": True}
+
+
+@pytest.fixture(scope="module")
+def scenario(scenario_factory):
+    return scenario_factory(kind="covariate")
+
+
+@pytest.fixture(scope="module")
+def observation(scenario) -> Observation:
+    return Observation(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
+
+
+def after(method: Sar, deployment, observation, times: int = 1):
+    client, plan = method.init_client(deployment), {}
+    for _ in range(times):
+        client, plan = method.observe(deployment, client, (), observation)
+    return client, plan
+
+
+def equal(first, second) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(tree.leaves(first), tree.leaves(second), strict=True))
+
+
+def test_unreliable_samples_are_left_out(scenario, observation):
+    # Samples of a model with GroupNorm do not see one another, so only the filter decides who counts.
+    deployment = with_body(scenario.deployment, nn.GroupNorm(2, 4))
+    entropy = entropy_from_logits(batch_logits(deployment, {}, observation.inputs))
+    order = entropy.argsort()
+    limit = float(entropy[order[8:12]].mean()) / math.log(10)
+    method = Sar(**FAST, reliable_entropy=limit)
+
+    def with_row(row: int, other: int) -> Observation:
+        inputs = observation.inputs.clone()
+        inputs[order[row]] = inputs[order[other]]
+        return observation._replace(inputs=inputs)
+
+    plain, plan = after(method, deployment, observation)
+    assert 0 < plan["reliable"] < 1
+    assert equal(after(method, deployment, with_row(-1, -2))[0], plain)
+    assert not equal(after(method, deployment, with_row(0, 1))[0], plain)
+
+
+def test_without_a_reliable_sample_nothing_moves(scenario, observation):
+    method = Sar(**FAST, reliable_entropy=1e-9)
+    client, plan = after(method, scenario.deployment, observation, 2)
+    assert plan["reliable"] == 0
+    assert equal(client, method.init_client(scenario.deployment))
+
+
+def test_the_slope_is_that_of_the_worst_nearby_point(scenario, observation):
+    deployment = scenario.deployment
+    method = Sar(**FAST, reliable_entropy=10.0, sharpness_radius=0.05)
+    start = norm_affine(deployment, "sar")
+
+    def slopes(at):
+        leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+        loss = entropy_from_logits(batch_logits(deployment, leaves, observation.inputs)).mean()
+        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+    flat = slopes(start)
+    size = torch.cat([slope.flatten() for slope in flat.values()]).norm()
+    worst = slopes({name: value + 0.05 * flat[name] / size for name, value in start.items()})
+    client, _ = after(method, deployment, observation)
+    for name, value in client.own.items():
+        torch.testing.assert_close(value, start[name] - 0.1 * worst[name], atol=1e-5, rtol=1e-4)
+    plain, _ = after(method.model_copy(update={"sharpness_radius": 0.0}), deployment, observation)
+    assert not equal(plain.own, client.own)
+
+
+def test_the_last_stage_stays(scenario):
+    names = Sar().init_client(scenario.deployment).own.keys()
+    assert {deployed.numel() for name, deployed in scenario.deployment.parameters.items() if name in names} == {16}
+
+
+def test_a_collapsed_client_returns_to_the_deployed_model(scenario, observation):
+    method = Sar(**FAST, reset_loss=100.0)
+    client, plan = after(method, scenario.deployment, observation, 2)
+    assert plan["reset"] == 1
+    assert equal(client, method.init_client(scenario.deployment))
+    moving, plan = after(Sar(**FAST, reset_loss=0.0), scenario.deployment, observation, 2)
+    assert plan["reset"] == 0
+    assert moving.losses == 2
+    assert not equal(moving.own, client.own)
+
+
+def test_clients_together_are_clients_alone(scenario):
+    method = Sar(**FAST)
+    together, apart = final_world(method, scenario), final_world(method, scenario, vectorised=False)
+    for one, other in zip(tree.leaves(together.clients), tree.leaves(apart.clients), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_one_sample_is_enough(scenario_factory):
+    for rows in run(Sar(**FAST), scenario_factory(samples=1, num_timesteps=2)):
+        assert all(np.isfinite(values).all() for values in rows.values())
+
+
+def test_a_model_without_norm_layers_is_refused(scenario):
+    with pytest.raises(FedadeError, match="sar: model 'toy' has no normalisation layer"):
+        Sar().init_client(with_body(scenario.deployment))
