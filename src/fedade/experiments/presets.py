@@ -28,7 +28,7 @@ def digits(kind: str) -> Settings:
             "samples": 30,
         },
         "federation": {"rounds": 1, "participation": 0.1},
-        "method": {"rate": {"low": 0.03, "mid": 0.05, "high": 0.25}, "batch_size": 300, "steps": 1, "views": 4},
+        "method": {"rate": {"low": 0.03, "mid": 0.05, "high": 0.1}, "batch_size": 300, "steps": 1, "views": 4},
     }
 
 
