@@ -35,7 +35,7 @@ def distances(method: Uda, scenario, observation, times: int, steps_before: floa
 
 @pytest.mark.parametrize("alignment", ["coral", "mmd"])
 def test_the_distance_falls_because_it_is_descended(scenario, observation, alignment):
-    settings = {**FAST, "alignment": alignment, "batch_size": 64}
+    settings = {**FAST, "alignment": alignment, "pair_size": 64}
     aligned = distances(Uda(**settings), scenario, observation, 6)
     ignored = distances(Uda(**settings, alignment_weight=0.0), scenario, observation, 6)
     assert aligned[-1] < 0.8 * aligned[0]
@@ -43,7 +43,7 @@ def test_the_distance_falls_because_it_is_descended(scenario, observation, align
 
 
 def test_features_mislead_the_discriminator_once_the_reversal_has_grown(scenario, observation):
-    method = Uda(**FAST, alignment="dann", alignment_weight=5.0, batch_size=64, discriminator_rate=0.05)
+    method = Uda(**FAST, alignment="dann", alignment_weight=5.0, pair_size=64, discriminator_rate=0.05)
     told_apart = distances(method, scenario, observation, 8)
     misled = distances(method, scenario, observation, 8, steps_before=1e6)
     assert told_apart[-1] < told_apart[0]
@@ -63,7 +63,7 @@ def test_the_reference_labels_keep_the_classes_in_place(scenario, observation):
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 def test_clients_together_are_clients_alone(scenario, alignment):
-    method = Uda(**FAST, alignment=alignment, batch_size=8, steps=2)
+    method = Uda(**FAST, alignment=alignment, pair_size=8, steps=2)
     together, apart = final_world(method, scenario), final_world(method, scenario, vectorised=False)
     for one, other in zip(tree.leaves(together.clients), tree.leaves(apart.clients), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)

@@ -61,7 +61,7 @@ def test_uncertain_samples_count_as_unknown(scenario, variant):
 
 def test_prototypes_teach_the_known_samples(scenario, observation):
     def certainty(**settings) -> float:
-        method = Unida(**FAST, batch_size=64, **settings)
+        method = Unida(**FAST, pair_size=64, **settings)
         client, _ = after(method, scenario, observation, 3)
         return float(entropy(method.predict(scenario.deployment, client, (), observation.inputs)).mean())
 
@@ -79,7 +79,7 @@ def test_the_bank_of_dance_fills_and_does_not_grow(scenario, observation):
 
 
 def test_the_judge_of_uan_learns_to_tell_the_domains_apart(scenario, observation):
-    method = Unida(variant="uan", discriminator_rate=0.1, batch_size=64)
+    method = Unida(variant="uan", discriminator_rate=0.1, pair_size=64)
     early, late = after(method, scenario, observation, 1)[0], after(method, scenario, observation, 6)[0]
     assert _judged_apart(scenario, late, observation) > _judged_apart(scenario, early, observation)
 
@@ -96,7 +96,7 @@ def _judged_apart(scenario, client, observation) -> float:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_clients_together_are_clients_alone(scenario, variant):
-    method = Unida(**FAST, variant=variant, batch_size=8, steps=2)
+    method = Unida(**FAST, variant=variant, pair_size=8, steps=2)
     together, apart = final_world(method, scenario), final_world(method, scenario, vectorised=False)
     for one, other in zip(tree.leaves(together.clients), tree.leaves(apart.clients), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)

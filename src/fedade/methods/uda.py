@@ -55,7 +55,7 @@ class Uda(BaseModel):
     rate: RateBounds = RateBounds()
     steps: int = Field(4, ge=0)
     """Gradient steps per timestep."""
-    batch_size: int = Field(32, ge=1)
+    pair_size: int = Field(32, ge=1)
     """Of the labelled and of the unlabelled samples in a step."""
     discriminator_width: int = Field(64, ge=1)
     discriminator_rate: float = Field(1e-2, ge=0)
@@ -86,7 +86,7 @@ class Uda(BaseModel):
         """`steps` steps on pairs of batches; the trace gets the distance that the last one met."""
         rate = self.rate.rate(self.pace, torch.zeros_like(client.steps))
         distance = torch.zeros_like(rate)
-        pairs = domain_pairs(deployment, observation.inputs, observation.key, self.steps, self.batch_size)
+        pairs = domain_pairs(deployment, observation.inputs, observation.key, self.steps, self.pair_size)
         for pair in pairs:
             client, distance = self._step(deployment, client, pair, rate)
         return client, {"learning_rate": rate, "alignment": distance}

@@ -54,7 +54,7 @@ class Unida(BaseModel):
     rate: RateBounds = RateBounds()
     steps: int = Field(4, ge=0)
     """Gradient steps per timestep."""
-    batch_size: int = Field(32, ge=1)
+    pair_size: int = Field(32, ge=1)
     """Of the labelled and of the unlabelled samples in a step."""
     confidence: float = Field(0.8, ge=0, le=1)
     """`proto`: similarity to its prototype from which a sample is known."""
@@ -91,7 +91,7 @@ class Unida(BaseModel):
     ) -> tuple[UnidaClient, dict[str, Tensor]]:
         """`steps` steps on pairs of batches; the memory then takes in the whole batch."""
         rate = self.rate.rate(self.pace, torch.zeros_like(client.steps))
-        pairs = domain_pairs(deployment, observation.inputs, observation.key, self.steps, self.batch_size)
+        pairs = domain_pairs(deployment, observation.inputs, observation.key, self.steps, self.pair_size)
         for pair in pairs:
             client = self._step(deployment, client, pair, rate)
         features, logits = self._forward(deployment, client, observation.inputs)

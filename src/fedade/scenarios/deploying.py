@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference, load_deployment
 from fedade.core.network import Network
+from fedade.core.provenance import provenance
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
 from fedade.core.threads import set_threads
@@ -65,6 +66,7 @@ def deploy(
             "settings": settings.model_dump_json(),
             "dataset": dataset.name,
             "partial": dataset.partial or "",
+            "provenance": json.dumps(provenance(device)),
         }
         _measure(network, split, parameters, parts.held_out, prior, settings, device).save(path, described)
     return load_deployment(path, network, split).to(device)
