@@ -25,8 +25,8 @@ from fedade.scenarios import build_deployment, build_scenario
 Report = Callable[[str, int, int], None]
 """Called with what is under way, how much of it is done, and how much there is."""
 
-SAMPLES_AT_ONCE = 4000
-"""Images in one forward pass on a CPU; more would only cost memory."""
+PIXELS_AT_ONCE = 8_000_000
+"""Inputs of one forward pass, such as 8,000 CIFAR images; more would only cost memory."""
 
 RATES_FROM = "fed-ade"
 """The method whose measured rates others replay."""
@@ -106,7 +106,8 @@ def client_maps(federation: FederationSettings, scenario: Scenario, samples: int
     """Which map runs what. `auto` follows what was measured: only big networks on a CPU want the loop."""
     if federation.client_map == "loop":
         return Maps(loop, loop)
-    chunk = None if device != "cpu" else max(1, SAMPLES_AT_ONCE // samples)
+    pixels = samples * max(1, scenario.deployment.reference.inputs[0, 0].numel())
+    chunk = max(1, PIXELS_AT_ONCE // pixels)
     size = sum(value.numel() for value in scenario.deployment.parameters.values())
     alone = federation.client_map == "auto" and device == "cpu" and size > SMALL_NETWORK
     return Maps(Vectorised(chunk), loop if alone else Vectorised(chunk))
