@@ -156,6 +156,10 @@ BAD = [
     (["run", "--resume", "nowhere"], "there is no run in this folder"),
     (["run", *TINY, "--out", "/proc/none"], "cannot write"),
     (["report", "nowhere"], "holds no finished run"),
+    (["run", "--seed", "one"], "'one' is not a valid"),
+    (["run", "--colour", "red"], "no such option: --colour"),
+    (["list", "clouds"], "'clouds' is not one of"),
+    (["dance"], "no such command 'dance'"),
     (["data", "where", "cifer10"], "unknown dataset"),
 ]
 
@@ -249,3 +253,20 @@ def test_several_at_once_give_the_same_bits(fedade, tmp_path):
     fedade(*words, "--out", "two", "--jobs", "2", check=True)
     for name, values in rows_of(tmp_path / "one").items():
         np.testing.assert_array_equal(values, rows_of(tmp_path / "two")[name], err_msg=name)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, cache):
+    words = ["run", "--set", "scenario.num_clients=6", "--set", "scenario.samples=10", "--method", "fed-ade"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedade", *words, "--out", "r"],
+        cwd=tmp_path, env={**os.environ, "FEDADE_CACHE": cache}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline and not list(tmp_path.rglob("rows-*.parquet")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "start the same command again to continue" in told
+    assert "Traceback" not in told
+    assert list(tmp_path.rglob("world.safetensors")), "what was done is kept"

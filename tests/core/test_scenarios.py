@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from fedade.core.errors import FedadeError
 from fedade.core.network import Network
@@ -145,3 +146,24 @@ def test_a_split_goes_by_names():
     assert not split.is_shared("body.2.weight")
     with pytest.raises(FedadeError, match="leaves no shared parameter"):
         Split(("body.", "head.")).check({"body.x": torch.ones(1), "head.x": torch.ones(1)})
+
+
+def test_the_users_own_images_can_shift_in_every_way(tmp_path, scenario_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    generator = np.random.default_rng(0)
+    for label, name in enumerate(("cat", "dog", "owl")):
+        for part, count in (("train", 12), ("test", 6)):
+            folder = tmp_path / "pictures" / part / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = generator.integers(40 * label, 100 + 40 * label, (16, 16, 3)).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    scenario = scenario_factory(
+        dataset=f"folder:{tmp_path / 'pictures'}", kind="both", schedule="squ", train_size=20, reference_size=9
+    )
+    batch = scenario.streams.draw(EVERYONE, 3)
+    assert batch.inputs.shape == (8, 20, 3, 16, 16)
+    assert scenario.deployment.num_classes == 3
+    assert batch.severity.max() == 5
+    clean = scenario.streams.pool_at(scenario.streams.corruptions[0], 0)
+    assert not np.array_equal(clean, scenario.streams.pool_at(scenario.streams.corruptions[0], 5))

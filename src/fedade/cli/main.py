@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -42,15 +42,29 @@ def _options(
         os.environ["FEDADE_DEBUG"] = "1"
 
 
+_WORDS_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""Whatever is wrong with the words of a call: click's, which newer versions of typer carry inside."""
+
+
 def main() -> None:
     """Entry point: an error that the user can mend is one line and exit code 2."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except FedadeError as error:
         if os.environ.get("FEDADE_DEBUG"):
             raise
-        typer.echo(f"fedade: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("fedade: interrupted; start the same command again to continue", err=True)
-        sys.exit(130)
+        _end(f"fedade: {error}", 2)
+    except _WORDS_ERROR as error:
+        message = error.format_message()  # type: ignore[attr-defined]
+        if not message:  # help was asked for by saying nothing, and has been printed
+            sys.exit(2)
+        _end(f"fedade: {message[0].lower()}{message[1:]} See `fedade --help`.", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        _end("fedade: interrupted; start the same command again to continue", 130)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    sys.exit(code)

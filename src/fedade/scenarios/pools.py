@@ -12,6 +12,7 @@ from fedade.data.corruptions import CORRUPTIONS, STANDARD, corrupted_pool
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.registry import official_corruption
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, corrupt_sensor
+from fedade.data.specs import DATASETS, CorruptedSpec
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import PoolAt
 
@@ -40,9 +41,10 @@ def pool_under_corruption(dataset: Dataset, pool: Labelled, settings: ScenarioSe
             return pool.inputs
         if pool.inputs.shape[1] == 1:
             return corrupt_sensor(pool.inputs, corruption, severity, IMAGES_SEED)
-        official = official_corruption(dataset.name, settings.data_dir, corruption, severity)
-        if official is not None and len(official) == len(pool):
-            return np.moveaxis(official, -1, 1)
+        if isinstance(DATASETS.get(dataset.name), CorruptedSpec):
+            official = official_corruption(dataset.name, settings.data_dir, corruption, severity)
+            if official is not None and len(official) == len(pool):
+                return np.moveaxis(official, -1, 1)
         last = np.ascontiguousarray(np.moveaxis(pool.inputs, 1, -1))
         return np.moveaxis(corrupted_pool(last, corruption, severity, IMAGES_SEED, cache), -1, 1)
 
