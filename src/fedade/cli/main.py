@@ -42,6 +42,9 @@ def _options(
         os.environ["FEDADE_DEBUG"] = "1"
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C; typer returns it where it catches the interrupt itself."""
+
 _WORDS_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Whatever is wrong with the words of a call: click's, which newer versions of typer carry inside."""
 
@@ -60,9 +63,10 @@ def main() -> None:
             sys.exit(2)
         _end(f"fedade: {message[0].lower()}{message[1:]} See `fedade --help`.", 2)
     except (KeyboardInterrupt, typer.Abort):
-        _end("fedade: interrupted; start the same command again to continue", 130)
-    else:
-        sys.exit(code if isinstance(code, int) else 0)
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _end("fedade: interrupted; start the same command again to continue", INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _end(message: str, code: int) -> NoReturn:
