@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedade.client_map import Vectorised, loop
+from fedade.core import tree
 from fedade.core.method import Method
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
@@ -35,11 +36,22 @@ def run(method: Method, scenario: Scenario, **options: Any) -> Rows:
 
 
 def final_world(method: Method, scenario: Scenario, **options: Any) -> World:
-    """The world after the last timestep."""
+    """The world of the only federation after the last timestep."""
     world = beginning(method, scenario)
     for _ in clock(method, scenario, **options).run(world):
         pass
-    return world
+    return only(world)
+
+
+def only(world: World) -> World:
+    """A world of one federation without its axis."""
+    return World(world.timestep, tree.take(world.clients, 0), tree.take(world.server, 0))
+
+
+def first_view(method: Method, scenario: Scenario) -> Any:
+    """What the first client observes at the first timestep."""
+    runner, everyone = clock(method, scenario), np.arange(scenario.streams.num_clients)[None]
+    return tree.take(runner._view(everyone, runner._draw(everyone, 1), 1), (0, 0))
 
 
 def mean(rows: Rows, name: str) -> float:

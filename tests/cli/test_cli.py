@@ -262,7 +262,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, cache):
         cwd=tmp_path, env={**os.environ, "FEDADE_CACHE": cache}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline and not list(tmp_path.rglob("rows-*.parquet")):
+    while process.poll() is None and time.monotonic() < deadline and not list(tmp_path.rglob("world.safetensors")):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)

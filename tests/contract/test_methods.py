@@ -14,7 +14,7 @@ from fedade.core.scenario import Batch, Scenario, Streams
 from fedade.engine.clock import beginning
 from fedade.methods import METHODS
 
-from ..helpers import clock, final_world, run
+from ..helpers import clock, final_world, first_view, only, run
 
 EXPECTED_METHODS = 33
 QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
@@ -120,14 +120,12 @@ def test_permuting_clients_permutes_the_results(method, scenario, monkeypatch):
 
 
 def test_state_is_never_mutated(method, scenario):
-    world = beginning(method, scenario)
+    world = only(beginning(method, scenario))
     deployed = {name: value.clone() for name, value in scenario.deployment.parameters.items()}
     reference = scenario.deployment.reference.inputs.clone()
     one = tree.take(world.clients, 0)
     kept = tree.tree_map(torch.clone, (one, world.server))
-    runner = clock(method, scenario)
-    batch = scenario.streams.draw(np.arange(8), 1)
-    looked = tree.take(runner._view(batch, 1), 0)
+    looked = first_view(method, scenario)
     with torch.no_grad():
         new, plan = method.observe(scenario.deployment, one, world.server, looked)
         if isinstance(method, FederatedMethod):
@@ -158,7 +156,7 @@ def test_state_survives_save_and_load(method, scenario, tmp_path):
     named = tree.to_named(world.clients, "clients") | tree.to_named(world.server, "server")
     storage.save_tensors(tmp_path / "world.safetensors", named, {"timestep": "3"})
     loaded, _ = storage.load_tensors(tmp_path / "world.safetensors")
-    fresh = beginning(method, scenario)
+    fresh = only(beginning(method, scenario))
     same(tree.from_named(fresh.clients, loaded, "clients"), world.clients)
     same(tree.from_named(fresh.server, loaded, "server"), world.server)
 

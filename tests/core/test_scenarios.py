@@ -13,7 +13,7 @@ from fedade.data.dataset import Labelled
 from fedade.data.digits import digits
 from fedade.models import build
 from fedade.models.image import Pixels
-from fedade.scenarios import ScenarioSettings
+from fedade.scenarios import ScenarioSettings, another
 from fedade.scenarios.partition import partition, source_prior
 from fedade.scenarios.pretraining import flip_and_shift, pretrain
 from fedade.scenarios.settings import PretrainingSettings
@@ -86,13 +86,18 @@ def test_a_deployment_knows_its_source_prior(scenario_factory):
 
 def test_preparing_streams_copies_no_images(scenario_factory):
     streams = scenario_factory(num_clients=100, num_timesteps=100, samples=50).streams
-    rows = [
-        streams.rows(client, timestep, prior, "stream")[0]
-        for timestep in range(1, 101)
-        for client, prior in enumerate(streams.prior(np.arange(100), timestep))
-    ]
-    assert len(rows) == 10_000
-    assert all(row.dtype == np.int64 for row in rows)
+    rows = [streams.rows(np.arange(100), timestep)[0] for timestep in range(1, 101)]
+    assert all(found.shape == (100, 50) and found.dtype == np.int64 for found in rows)
+
+
+def test_streams_of_another_seed_and_schedule_are_those_that_are_built_from_scratch(scenario_factory):
+    beside = another(scenario_factory(kind="both"), "squ", 7)
+    built = scenario_factory(kind="both", schedule="squ", seed=7)
+    assert beside.deployment is not built.deployment
+    for one, other in zip(beside.streams.draw(EVERYONE, 3), built.streams.draw(EVERYONE, 3), strict=True):
+        assert torch.equal(one, other)
+    first = scenario_factory(kind="both")
+    assert another(first, "squ", 7).streams.pool_at is first.streams.pool_at, "images are held once"
 
 
 def tiny_network() -> Network:
@@ -166,4 +171,4 @@ def test_the_users_own_images_can_shift_in_every_way(tmp_path, scenario_factory,
     assert scenario.deployment.num_classes == 3
     assert batch.severity.max() == 5
     clean = scenario.streams.pool_at(scenario.streams.corruptions[0], 0)
-    assert not np.array_equal(clean, scenario.streams.pool_at(scenario.streams.corruptions[0], 5))
+    assert not torch.equal(clean, scenario.streams.pool_at(scenario.streams.corruptions[0], 5))

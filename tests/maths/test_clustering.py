@@ -44,7 +44,18 @@ def test_means_stay_within_clusters():
     assert means.tolist() == [[2.0], [2.0], [10.0]]
 
 
-def test_zero_vectors_are_near_each_other_and_two_clients_are_refused():
+def test_zero_vectors_are_near_each_other_and_two_clients_cannot_be_compared():
     assert (mean_absolute_difference_of_distances(torch.zeros(4, 3)) == 0).all()
-    with pytest.raises(ValueError, match="at least 3"):
-        mean_absolute_difference_of_distances(torch.ones(2, 3))
+    assert mean_absolute_difference_of_distances(torch.ones(2, 3)).isinf().all()
+    assert torch.equal(same_cluster(torch.full((2, 2), torch.inf), 1.0), torch.eye(2, dtype=torch.bool))
+
+
+@QUICK
+@given(seed=seeds, size=st.integers(4, 9))
+def test_who_is_not_heard_changes_nothing_for_the_others(seed, size):
+    vectors = torch.randn(size, 4, generator=generator(seed))
+    heard = torch.arange(size) != size // 2
+    among = mean_absolute_difference_of_distances(vectors, heard)
+    alone = mean_absolute_difference_of_distances(vectors[heard])
+    torch.testing.assert_close(among[heard][:, heard], alone)
+    assert among[size // 2].isinf().all()

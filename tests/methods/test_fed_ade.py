@@ -16,7 +16,7 @@ from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.parts.composition import effective
 from fedade.parts.measures import MEASURES
 
-from ..helpers import clock, final_world, mean, run
+from ..helpers import clock, final_world, first_view, mean, only, run
 from .checks import assert_maps_agree
 
 RATES = {"low": 1e-3, "mid": 1e-2, "high": 3e-2}
@@ -85,6 +85,7 @@ def test_a_broadcast_reaches_those_who_did_not_take_part(scenario, broadcast, re
     world = beginning(method, scenario)
     runner = clock(method, scenario, participation=0.25)
     took_part = next(iter(runner.run(world)))["participated"]
+    world = only(world)
     idle = int(np.flatnonzero(took_part == 0)[0])
     inputs = scenario.streams.draw(np.array([idle]), 1).inputs[0]
     with torch.no_grad():
@@ -104,7 +105,7 @@ def test_a_client_keeps_its_layers_and_k_plus_d_floats(scenario):
         scenario.deployment,
         client,
         method.init_server(scenario.deployment),
-        tree.take(clock(method, scenario)._view(scenario.streams.draw(np.arange(8), 1), 1), 0),
+        first_view(method, scenario),
     )
     assert tree.num_bytes(observed) == tree.num_bytes(client), "state does not grow"
 

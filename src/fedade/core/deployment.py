@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedade.core import storage
 from fedade.core.network import Network
+from fedade.core.precision import Precision
 from fedade.core.split import Split
 
 
@@ -64,6 +65,10 @@ class Deployment:
             reference=Reference(*(part.to(device) for part in self.reference)),
             **moved,
         )
+
+    def computing_in(self, precision: Precision) -> "Deployment":
+        """The same deployment, whose network multiplies in another precision."""
+        return replace(self, network=replace(self.network, precision=precision))
 
     def save(self, path: Path, metadata: dict[str, str]) -> None:
         """Store everything but the network's structure."""

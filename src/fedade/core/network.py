@@ -1,7 +1,7 @@
 """A network as pure functions of its parameters: a body that represents and a head that classifies."""
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch.func import functional_call
 
 from fedade.core.cost import count_pass
 from fedade.core.normalisation import FROZEN, Normalisation, using
+from fedade.core.precision import Precision, computing
 from fedade.core.split import Parameters
 
 
@@ -22,10 +23,12 @@ class Network:
     name: str
     body: nn.Module
     head: nn.Module
+    precision: Precision = "float32"
+    """In which the body multiplies; features, heads and parameters are float32 in any case."""
 
     def to(self, device: torch.device | str) -> "Network":
         """The same structure, with constants such as pixel means on another device."""
-        return Network(self.name, deepcopy(self.body).to(device), deepcopy(self.head).to(device))
+        return replace(self, body=deepcopy(self.body).to(device), head=deepcopy(self.head).to(device))
 
     def initial_parameters(self) -> dict[str, Tensor]:
         """The tensors that the templates were built with, statistics included."""
@@ -46,9 +49,9 @@ class Network:
     def represent(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
         """Features h_ψ(x), `[n, d]`."""
         count_pass(len(inputs))
-        with using(normalisation):
+        with using(normalisation), computing(self.precision):
             features: Tensor = functional_call(self.body, _below(parameters, "body."), (inputs,))
-        return features
+        return features.float() if features.dtype is torch.bfloat16 else features
 
     def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
         """Logits, `[n, K]`, of features."""

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -31,7 +32,8 @@ class Normalisation(Protocol):
 def batch_statistics(inputs: Tensor) -> Statistics:
     """Statistics of one batch `[n, channels, ...]`, over all axes but the channels."""
     axes = (0, *range(2, inputs.ndim))
-    return Statistics(inputs.mean(axes), inputs.var(axes, correction=0))
+    exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
+    return Statistics(exact.mean(axes), exact.var(axes, correction=0))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Trees of tensors: the form in which methods keep their state, whatever its structure."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,14 @@ def stack(trees: Sequence[Tree]) -> Tree:
     return tree_map(lambda *rows: torch.stack(rows), *trees)
 
 
+def each_row(function: Callable[..., Tree], *arguments: Tree) -> Tree:
+    """A function of rows applied to one row of the leading axis after the other; the results, stacked."""
+    count = len(leaves(arguments)[0])
+    if count == 1:  # views, not copies
+        return tree_map(lambda leaf: leaf.unsqueeze(0), function(*(take(argument, 0) for argument in arguments)))
+    return stack([function(*(take(argument, row) for argument in arguments)) for row in range(count)])
+
+
 def take(tree: Tree, rows: Tensor | int) -> Tree:
     """Rows of the leading axis: a copy for an index tensor, a view for one row."""
     return tree_map(lambda leaf: leaf[rows], tree)
@@ -40,7 +49,36 @@ def take(tree: Tree, rows: Tensor | int) -> Tree:
 
 def put(tree: Tree, rows: Tensor, values: Tree) -> None:
     """Write rows of the leading axis in place: for the owner of the storage only."""
-    tree_map(lambda leaf, value: leaf.index_copy_(0, rows, value.to(leaf.dtype)), tree, values)
+    tree_map(lambda leaf, value: leaf.index_put_((rows,), value.to(leaf.dtype)), tree, values)
+
+
+def take_each(tree: Tree, rows: Tensor) -> Tree:
+    """As `take`, with rows `[F, A]` of their own for each entry of the leading axis."""
+    return tree_map(lambda leaf: leaf[_entries(rows), rows], tree)
+
+
+def put_each(tree: Tree, rows: Tensor, values: Tree) -> None:
+    """As `put`, with rows `[F, A]` of their own for each entry of the leading axis."""
+    tree_map(lambda leaf, value: leaf.index_put_((_entries(rows), rows), value.to(leaf.dtype)), tree, values)
+
+
+def _entries(rows: Tensor) -> Tensor:
+    return torch.arange(len(rows), device=rows.device).unsqueeze(-1)
+
+
+def mapped(tree: Tree, folder: Path) -> Tree:
+    """A tree of the same values whose tensors live in memory-mapped files, for states larger than memory."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def on_disk(name: str, leaf: Tensor) -> Tensor:
+        path = folder / f"{name}.bin"
+        with path.open("wb") as file:
+            file.truncate(max(1, leaf.numel() * leaf.element_size()))
+        tensor = torch.from_file(str(path), shared=True, size=leaf.numel(), dtype=leaf.dtype).view(leaf.shape)
+        return tensor.copy_(leaf)
+
+    flat, structure = pytree.tree_flatten(tree)
+    return pytree.tree_unflatten([on_disk(str(place), leaf) for place, leaf in enumerate(flat)], structure)
 
 
 def num_bytes(tree: Tree) -> int:

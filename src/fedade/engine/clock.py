@@ -1,8 +1,9 @@
-"""One run of one method: the protocol, top to bottom."""
+"""A run of one method: the protocol, top to bottom."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,36 +11,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.cost import counting_passes
-from fedade.core.errors import FedadeError
+from fedade.core.devices import to_device
 from fedade.core.method import FederatedMethod, Method, Observation, OracleObservation
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.trace import Rows
 from fedade.core.tree import Tree
+from fedade.engine.attendance import Awake, Rounds, awake
+from fedade.engine.execution import Direct, Execution, Running
+from fedade.engine.pending import PendingRows, collect
+from fedade.engine.steps import Maps, Scores, Steps
+
+__all__ = ["Clock", "Federation", "Maps", "Rounds", "World", "beginning"]
 
 
-class ClientMap(Protocol):
-    """Runs the function of one client for every row of its arguments."""
+class Federation(NamedTuple):
+    """Clients with streams of their own, a server, and the seeds of all their draws."""
 
-    def __call__(self, function: Callable[..., Tree], *arguments: Tree) -> Tree: ...
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """How clients and server meet within a timestep."""
-
-    per_timestep: int
-    participation: float
-    """Share of the clients that take part in a round."""
-
-
-@dataclass(frozen=True)
-class Maps:
-    """Which map runs what: passes with common weights, and steps that give every client its own."""
-
-    forward: ClientMap
-    update: ClientMap
+    scenario: Scenario
+    seeds: Seeds
 
 
 @dataclass
@@ -48,21 +38,22 @@ class World:
 
     timestep: int
     clients: Tree
+    """Every client of every federation, `[F, N, ...]`."""
     server: Tree
+    """`[F, ...]`"""
 
 
-def beginning(method: Method, scenario: Scenario) -> World:
+def beginning(method: Method, scenario: Scenario, federations: int = 1) -> World:
     """The world before the first timestep."""
-    deployment = scenario.deployment
     with torch.no_grad():
-        clients = tree.repeat(method.init_client(deployment), scenario.streams.num_clients)
-        server = method.init_server(deployment) if isinstance(method, FederatedMethod) else ()
-    return World(0, clients, server)
+        clients = tree.repeat(method.init_client(scenario.deployment), scenario.streams.num_clients)
+        server = method.init_server(scenario.deployment) if isinstance(method, FederatedMethod) else ()
+    return World(0, tree.repeat(clients, federations), tree.repeat(server, federations))
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Runs a method through a scenario."""
+    """Runs a method through a scenario, or through several of the same deployment side by side."""
 
     method: Method
     scenario: Scenario
@@ -71,168 +62,165 @@ class Clock:
     maps: Maps
     score_fresh: bool = False
     """Also score on an independent draw of the same timestep."""
+    scored_clients: int | None = None
+    """Score this many clients, drawn once; who is neither scored nor takes part in a timestep sleeps through it."""
+    beside: tuple[Federation, ...] = ()
+    """Further federations in the same batch, which differ in their streams and seeds only."""
+    execution: Execution = field(default_factory=Direct)
+    state_folder: Path | None = None
+    """Keep the clients' states in memory-mapped files of this folder."""
+
+    @property
+    def federations(self) -> tuple[Federation, ...]:
+        return (Federation(self.scenario, self.seeds), *self.beside)
+
+    @property
+    def num_clients(self) -> int:
+        return self.scenario.streams.num_clients
+
+    @property
+    def num_timesteps(self) -> int:
+        return self.scenario.streams.num_timesteps
+
+    def beginning(self) -> World:
+        """The world before the first timestep, kept where this clock keeps it."""
+        world = beginning(self.method, self.scenario, len(self.federations))
+        return self.world(0, world.clients, world.server)
+
+    def world(self, timestep: int, clients: Tree, server: Tree) -> World:
+        """A world of these states, kept where this clock keeps them."""
+        return World(timestep, tree.mapped(clients, self.state_folder) if self.state_folder else clients, server)
 
     def run(self, world: World) -> Iterator[Rows]:
         """Advance the world to the end, yielding the rows of each timestep once the world stands behind it."""
-        while world.timestep < self.scenario.streams.num_timesteps:
+        for pending in self.advance(world):
+            yield collect([pending])
+
+    def advance(self, world: World) -> Iterator[PendingRows]:
+        """As `run`, for all federations; rows stay on the device, so that the host never waits within a timestep."""
+        steps = Steps(self.method, self.scenario.deployment, self.maps)
+        running = self.execution.begin(steps)
+        while world.timestep < self.num_timesteps:
             with torch.no_grad():
-                rows = self._step(world, world.timestep + 1)
+                rows = self._step(running, steps, world, world.timestep + 1)
             world.timestep += 1
+            running.breathe()
             yield rows
 
-    def _step(self, world: World, timestep: int) -> Rows:
-        everyone = np.arange(self.scenario.streams.num_clients)
-        batch = self.scenario.streams.draw(everyone, timestep)
-        _refuse_broken(batch, timestep)
-        observation = self._view(batch, timestep)
-        before = self._accuracy(world, batch)
+    def _step(self, running: Running, steps: Steps, world: World, timestep: int) -> PendingRows:
+        present = self._awake(timestep)
+        batch = self._draw(present.clients, timestep)
+        observation = self._view(present.clients, batch, timestep)
+        device = batch.inputs.device
+        panel = None if present.scored is None else to_device(present.scored, device)
+        clients, server = self._woken(world, present, device), world.server
 
-        # A local method does all its training here.
-        observing = self.maps.forward if isinstance(self.method, FederatedMethod) else self.maps.update
-        (observed, plan), passes = _measured(
-            observing,
-            lambda client, seen: self.method.observe(self.scenario.deployment, client, world.server, seen),
-            world.clients,
-            observation,
-        )
-        # Cloned, because a map may return views of common memory, and participants write their rows.
-        world.clients, plan = tree.tree_map(torch.clone, (observed, plan))
-        took_part = np.zeros(len(everyone), dtype=np.int64)
-        sent, received = np.zeros(len(everyone), dtype=np.int64), np.zeros(len(everyone), dtype=np.int64)
-        spent = np.full(len(everyone), passes)
-        if isinstance(self.method, FederatedMethod):
-            for number in range(self.rounds.per_timestep):
-                chosen = self._participants(self.method, timestep, number)
-                up, down, passes = self._round(self.method, world, plan, observation, chosen, timestep, number)
-                took_part[chosen] += 1
-                sent[chosen] += up
-                received[chosen] += down
-                spent[chosen] += passes
-
-        rows = {
-            "client": everyone,
-            "timestep": np.full(len(everyone), timestep),
-            "n": np.full(len(everyone), batch.labels.shape[1]),
-            "accuracy_pre": before,
-            "accuracy_post": self._accuracy(world, batch),
-            "participated": took_part,
-            "bytes_sent": sent,
-            "bytes_received": received,
-            "state_bytes": np.full(len(everyone), tree.num_bytes(world.clients) // len(everyone)),
-            "passes": spent,
-            "severity": _array(batch.severity),
-            "true_prior": _array(batch.prior.float()),
+        before = _score(running, clients, server, batch, panel)
+        clients, plan = running.observe(clients, server, observation)
+        sizes = torch.full(present.participants.shape[::2], float(batch.labels.shape[-1]), device=device)
+        for number in range(present.participants.shape[1]):
+            chosen = present.participants[:, number]
+            keys = self._keys("local", np.take_along_axis(present.clients, chosen, 1), timestep=timestep, round=number)
+            clients, plan, server = running.exchange(
+                clients, plan, server, observation, to_device(chosen, device), to_device(keys, device), sizes
+            )
+        after = _score(running, clients, server, batch, panel)
+        computed = {
+            "accuracy_pre": before.accuracy,
+            "accuracy_post": after.accuracy,
+            "severity": _of(batch.severity, panel),
+            "true_prior": _of(batch.prior, panel).float(),
+            **tree.tree_map(torch.clone, _of(plan, panel)),
         }
         if self.score_fresh:
-            rows["accuracy_fresh"] = self._accuracy(world, self.scenario.streams.draw(everyone, timestep, "fresh"))
-        return rows | {name: _array(value) for name, value in plan.items()}
-
-    def _participants(self, method: FederatedMethod, timestep: int, number: int) -> NDArray[np.int64]:
-        clients = self.scenario.streams.num_clients
-        count = max(1, round(self.rounds.participation * clients))
-        address = {"round": number} if method.fixed_participants else {"round": number, "timestep": timestep}
-        chosen = self.seeds.generator("participants", **address).choice(clients, count, replace=False)
-        return np.sort(chosen)
-
-    def _round(
-        self,
-        method: FederatedMethod,
-        world: World,
-        plan: Tree,
-        observation: Any,
-        chosen: NDArray[np.int64],
-        timestep: int,
-        number: int,
-    ) -> tuple[int, int, float]:
-        """One exchange; returns the bytes that each participant sent and received, and its forward passes."""
-        deployment, shared = self.scenario.deployment, world.server
-        rows = torch.from_numpy(chosen).to(observation.inputs.device)
-        seen = tree.take(observation, rows)
-        keys = self._keys("local", chosen, rows.device, timestep=timestep, round=number)
-        (clients, plans, uplinks), passes = _measured(
-            self.maps.update,
-            lambda client, own, looked, key: method.local_round(deployment, client, own, shared, looked, key),
-            tree.take(world.clients, rows),
-            tree.take(plan, rows),
-            seen,
-            keys,
-        )
-        sizes = torch.full((len(chosen),), float(observation.inputs.shape[1]), device=rows.device)
-        world.server, downlink = method.aggregate(deployment, shared, uplinks, sizes)
-        (clients, plans), more = _measured(
-            self.maps.forward,
-            lambda client, own, told, looked, key: method.personalise(
-                deployment, client, own, world.server, told, looked, key
-            ),
-            clients,
-            plans,
-            downlink,
-            seen,
-            keys,
-        )
-        tree.put(world.clients, rows, clients)
-        tree.put(plan, rows, plans)
-        return (
-            tree.num_bytes(uplinks) // len(chosen),
-            tree.num_bytes(world.server) + tree.num_bytes(downlink) // len(chosen),
-            passes + more,
+            fresh = self._draw(present.clients, timestep, "fresh")
+            computed["accuracy_fresh"] = _score(running, clients, server, fresh, panel).accuracy
+        self._put_to_sleep(world, present, clients)
+        world.server = server
+        return PendingRows(
+            timestep,
+            self._counted(steps, present, world, batch.labels.shape[-1]),
+            computed,
+            whole=_of(_whole(batch.inputs), panel),
+            finite=before.finite & after.finite,
         )
 
-    def _view(self, batch: Batch, timestep: int) -> Any:
+    def _awake(self, timestep: int) -> Awake:
+        seeds = [federation.seeds for federation in self.federations]
+        if isinstance(self.method, FederatedMethod):
+            when = None if self.method.fixed_participants else timestep
+            chosen = [self.rounds.participants(one, self.num_clients, when) for one in seeds]
+        else:
+            chosen = [np.empty((0, 0), dtype=np.int64) for _ in seeds]
+        return awake(np.stack(chosen), self.num_clients, self.scored_clients, seeds)
+
+    def _woken(self, world: World, present: Awake, device: torch.device) -> Tree:
+        """States of those who are awake, `[F, A, ...]`."""
+        if present.scored is None and self.state_folder is None:
+            return world.clients
+        return tree.tree_map(
+            lambda leaf: leaf.to(device), tree.take_each(world.clients, torch.from_numpy(present.clients))
+        )
+
+    def _put_to_sleep(self, world: World, present: Awake, clients: Tree) -> None:
+        if present.scored is None and self.state_folder is None:
+            world.clients = clients
+        else:
+            values = tree.tree_map(lambda leaf, new: new.to(leaf.device), world.clients, clients)
+            tree.put_each(world.clients, torch.from_numpy(present.clients), values)
+
+    def _draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
+        """One batch for each of the clients, `[F, A, n, ...]`."""
+        drawn = [
+            federation.scenario.streams.draw(rows, timestep, purpose)
+            for federation, rows in zip(self.federations, clients, strict=True)
+        ]
+        return Batch(*(torch.stack(parts) for parts in zip(*drawn, strict=True)))
+
+    def _view(self, clients: NDArray[np.int64], batch: Batch, timestep: int) -> Any:
         device = batch.inputs.device
-        times = torch.full((len(batch.inputs),), timestep, device=device)
-        keys = self._keys("observe", np.arange(len(batch.inputs)), device, timestep=timestep)
+        times = torch.full(clients.shape, timestep, device=device)
+        keys = to_device(self._keys("observe", clients, timestep=timestep), device)
         if self.method.card.oracle:
             return OracleObservation(batch.inputs, times, keys, batch.labels, batch.prior)
         return Observation(batch.inputs, times, keys)
 
-    def _keys(self, purpose: str, clients: NDArray[np.int64], device: torch.device, **address: int) -> Tensor:
+    def _keys(self, purpose: str, clients: NDArray[np.int64], **address: int) -> NDArray[np.int64]:
         """One addressed number per client, from which methods derive all their draws."""
-        numbers = [self.seeds.number(purpose, client=client, **address) for client in clients.tolist()]
-        return torch.tensor(numbers, device=device)
+        return np.array([
+            [federation.seeds.number(purpose, client=client, **address) for client in rows]
+            for federation, rows in zip(self.federations, clients.tolist(), strict=True)
+        ])  # fmt: skip
 
-    def _accuracy(self, world: World, batch: Batch) -> NDArray[Any]:
-        probabilities = self.maps.forward(
-            lambda client, inputs: self.method.predict(self.scenario.deployment, client, world.server, inputs),
-            world.clients,
-            batch.inputs,
-        )
-        _refuse_divergence(probabilities, world.timestep + 1)
-        hits = probabilities.argmax(-1) == batch.labels
-        return _array(hits.double().mean(-1))
-
-
-def _measured(client_map: ClientMap, function: Callable[..., Tree], *arguments: Tree) -> tuple[Tree, float]:
-    """What a map returns, and the forward passes that one client made."""
-    with counting_passes() as counter:
-
-        def counted(*row: Tree) -> Tree:
-            counter.calls += 1
-            return function(*row)
-
-        result = client_map(counted, *arguments)
-    return result, counter.per_client
+    def _counted(self, steps: Steps, present: Awake, world: World, samples: int) -> dict[str, NDArray[Any]]:
+        """Columns that follow from shapes and from who took part."""
+        took_part = present.participations()
+        cost = steps.exchange_cost
+        state_bytes = tree.num_bytes(world.clients) // (len(self.federations) * self.num_clients)
+        return {
+            "client": present.scored_clients,
+            "n": np.full(took_part.shape, samples),
+            "participated": took_part,
+            "bytes_sent": cost.sent * took_part,
+            "bytes_received": cost.received * took_part,
+            "state_bytes": np.full(took_part.shape, state_bytes),
+            "passes": steps.observe_passes + cost.passes * took_part,
+        }
 
 
-def _refuse_broken(batch: Batch, timestep: int) -> None:
-    if batch.inputs.is_floating_point():
-        whole = batch.inputs.isfinite().flatten(1).all(1)
-        if not whole.all():
-            client = int((~whole).nonzero()[0])
-            raise FedadeError(
-                f"client {client}, timestep {timestep}: the batch holds NaN or infinite values; clean the stream's data"
-            )
+def _score(running: Running, clients: Tree, server: Tree, batch: Batch, panel: Tensor | None) -> Scores:
+    found = running.score(_of(clients, panel), server, _of(batch.inputs, panel), _of(batch.labels, panel))
+    # Cloned, because a replay writes its results where the last one did.
+    return Scores(*(value.clone() for value in found))
 
 
-def _refuse_divergence(probabilities: Tensor, timestep: int) -> None:
-    finite = probabilities.isfinite().flatten(1).all(1)
-    if not finite.all():
-        client = int((~finite).nonzero()[0])
-        raise FedadeError(
-            f"client {client}, timestep {timestep}: its predictions are not finite, the model diverged; "
-            "lower its learning rate (for most methods method.rate)"
-        )
+def _of(values: Tree, panel: Tensor | None) -> Tree:
+    """The rows of those who are scored."""
+    return values if panel is None else tree.take_each(values, panel)
 
 
-def _array(values: Tensor) -> NDArray[Any]:
-    return np.asarray(values.cpu().numpy())
+def _whole(inputs: Tensor) -> Tensor:
+    """Whether the inputs of a client are numbers, `[F, A]`."""
+    if not inputs.is_floating_point():
+        return torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
+    return inputs.isfinite().flatten(2).all(-1)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
+from fedade.core.precision import Precision
 from fedade.methods import METHODS
 from fedade.scenarios.settings import ScenarioSettings
 
@@ -25,8 +26,16 @@ class FederationSettings(BaseModel):
     participation: float = Field(0.1, gt=0, le=1)
     """Share of the clients in a round."""
     client_map: Literal["auto", "loop", "vectorised"] = "auto"
+    precision: Precision = "float32"
+    """In which networks multiply; tf32 and bf16 need a GPU."""
+    cuda_graphs: bool = True
+    """On a GPU, record each step once and replay it."""
     score_fresh: bool = False
     """Also score on an independent draw of the same timestep (column accuracy_fresh)."""
+    scored_clients: int | None = Field(None, ge=1)
+    """Score this many clients, drawn once; who is neither scored nor takes part in a timestep sleeps through it."""
+    client_state: Literal["memory", "file"] = "memory"
+    """Where the clients' states live; `file` maps files of the run's folder, for more states than memory holds."""
 
 
 class Experiment(BaseModel):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.managers import SyncManager
@@ -14,19 +15,26 @@ import pyarrow as pa
 from fedade.client_map import Vectorised, loop
 from fedade.core import trace
 from fedade.core.paths import cache_dir
+from fedade.core.precision import set_multiplication
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.threads import SMALL_NETWORK
-from fedade.engine.clock import Clock, Maps, Rounds
+from fedade.engine.attendance import Rounds
+from fedade.engine.clock import Clock, Federation
+from fedade.engine.execution import Captured, Direct
+from fedade.engine.steps import Maps
 from fedade.engine.track import run_track
 from fedade.experiments.settings import Experiment, FederationSettings
-from fedade.scenarios import build_deployment, build_scenario
+from fedade.scenarios import another, build_deployment, build_scenario
 
 Report = Callable[[str, int, int], None]
 """Called with what is under way, how much of it is done, and how much there is."""
 
 PIXELS_AT_ONCE = 8_000_000
 """Inputs of one forward pass, such as 8,000 CIFAR images; more would only cost memory."""
+
+PIXELS_AT_ONCE_ON_GPU = 32_000_000
+"""The same on a GPU, which several federations side by side fill better."""
 
 RATES_FROM = "fed-ade"
 """The method whose measured rates others replay."""
@@ -77,21 +85,50 @@ def run_one(
     """Run or continue one track; scenarios that were built before are used again."""
     known = {} if scenarios is None else scenarios
     if track.seed not in known:
-        known[track.seed] = build_scenario(
-            experiment.scenario, track.seed, device, cache_dir(), lambda _done, _of: None
-        )
+        known[track.seed] = prepared_scenario(experiment, track.seed, device, next(iter(known.values()), None))
     scenario = known[track.seed]
-    clock = Clock(
-        experiment.build_method(track.method, _measured_rates(experiment, folder, track)),
-        scenario,
-        Rounds(experiment.federation.rounds, experiment.federation.participation),
-        Seeds(track.seed),
-        client_maps(experiment.federation, scenario, experiment.scenario.samples, device),
-        experiment.federation.score_fresh,
-    )
+    place = track.folder(folder)
+    clock = build_clock(
+        experiment, track.method, [Federation(scenario, Seeds(track.seed))], device, place,
+        _measured_rates(experiment, folder, track),
+    )  # fmt: skip
     title = track.method if len(experiment.seeds) == 1 else f"{track.method}, seed {track.seed}"
     steps = experiment.scenario.num_timesteps
-    return run_track(clock, track.folder(folder), track._asdict(), lambda done: report(title, done, steps))
+    return run_track(clock, place, track._asdict(), lambda done: report(title, done, steps))
+
+
+def prepared_scenario(experiment: Experiment, seed: int, device: str, like: Scenario | None = None) -> Scenario:
+    """The scenario of a seed, in the experiment's precision; one that is alike lends its deployment and images."""
+    if like is not None:
+        return another(like, experiment.scenario.schedule, seed)
+    scenario = build_scenario(experiment.scenario, seed, device, cache_dir(), lambda _done, _of: None)
+    return replace(scenario, deployment=scenario.deployment.computing_in(experiment.federation.precision))
+
+
+def build_clock(
+    experiment: Experiment,
+    method: str,
+    federations: Sequence[Federation],
+    device: str,
+    folder: Path,
+    measured_rates: tuple[float, ...] = (),
+) -> Clock:
+    """The clock of one method on one federation, or on several side by side."""
+    (scenario, seeds), *beside = federations
+    settings = experiment.federation
+    set_multiplication(settings.precision)
+    return Clock(
+        experiment.build_method(method, measured_rates),
+        scenario,
+        Rounds(settings.rounds, settings.participation),
+        seeds,
+        client_maps(settings, scenario, experiment.scenario.samples, device, len(federations)),
+        settings.score_fresh,
+        settings.scored_clients,
+        tuple(beside),
+        Captured() if device.startswith("cuda") and settings.cuda_graphs else Direct(),
+        folder / "states" if settings.client_state == "file" else None,
+    )
 
 
 def _measured_rates(experiment: Experiment, folder: Path, track: Track) -> tuple[float, ...]:
@@ -102,15 +139,17 @@ def _measured_rates(experiment: Experiment, folder: Path, track: Track) -> tuple
     return tuple(trace.column(table, "learning_rate").tolist())
 
 
-def client_maps(federation: FederationSettings, scenario: Scenario, samples: int, device: str) -> Maps:
+def client_maps(
+    federation: FederationSettings, scenario: Scenario, samples: int, device: str, federations: int = 1
+) -> Maps:
     """Which map runs what. `auto` follows what was measured: only big networks on a CPU want the loop."""
     if federation.client_map == "loop":
         return Maps(loop, loop)
-    pixels = samples * max(1, scenario.deployment.reference.inputs[0, 0].numel())
-    chunk = max(1, PIXELS_AT_ONCE // pixels)
+    pixels = federations * samples * max(1, scenario.deployment.reference.inputs[0, 0].numel())
+    clients = Vectorised(max(1, (PIXELS_AT_ONCE_ON_GPU if device.startswith("cuda") else PIXELS_AT_ONCE) // pixels))
     size = sum(value.numel() for value in scenario.deployment.parameters.values())
     alone = federation.client_map == "auto" and device == "cpu" and size > SMALL_NETWORK
-    return Maps(Vectorised(chunk), loop if alone else Vectorised(chunk))
+    return Maps(clients, loop if alone else clients, Vectorised() if federations > 1 else loop)
 
 
 def _side_by_side(

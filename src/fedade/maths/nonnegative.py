@@ -5,10 +5,13 @@ the solver works under ``vmap``. Axes: *C any client axes, K unknowns.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from fedade.kernels.iterating import absolute_iterations
 
 _OVER_RELAXATION = 1.7
 
@@ -30,19 +33,35 @@ def nonnegative_minimum(
     return state
 
 
-def simplex_quadratic(
-    hessian: Float[Tensor, "K K"], linear: Float[Tensor, "*C K"], iterations: int
-) -> Float[Tensor, "*C K"]:
-    """Minimum of ½ xᵀHx - gᵀx over the probability simplex, up to the solver's accuracy."""
+class SimplexFactors(NamedTuple):
+    """What the minimum of ½ xᵀHx - gᵀx over the probability simplex needs of H, whatever g is."""
+
+    on_plane: Float[Tensor, "K K"]
+    offset: Float[Tensor, " K"]
+    iteration: Float[Tensor, "K K"]
+
+
+def simplex_factors(hessian: Float[Tensor, "K K"]) -> SimplexFactors:
+    """The factors of a Hessian.
+
+    With |s| = s⁺ + s⁻ and s = s⁺ - s⁻, one over-relaxed step of ``nonnegative_minimum`` from s is affine in |s| and s:
+    r (base + penalty |s| P) + (1 - r) s⁺ - s⁻ = r base + |s| (r penalty P - r/2 I) + (1 - r/2) s, which is one matrix
+    product and one sum.
+    """
+    identity = torch.eye(len(hessian), dtype=hessian.dtype, device=hessian.device)
     penalty = _penalty(torch.linalg.eigvalsh(hessian))
-    resolvent = torch.linalg.inv(
-        hessian + penalty * torch.eye(len(hessian), dtype=hessian.dtype, device=hessian.device)
-    )
+    resolvent = torch.linalg.inv(hessian + penalty * identity)
     row_sums = resolvent.sum(-1)
     on_plane = resolvent - row_sums.unsqueeze(-1) * row_sums / row_sums.sum()
-    base = linear @ on_plane + row_sums / row_sums.sum()
-    weighted = penalty * on_plane
-    return nonnegative_minimum(lambda v: base + v @ weighted, base, iterations).clamp_min(0)
+    iteration = _OVER_RELAXATION * penalty * on_plane - _OVER_RELAXATION / 2 * identity
+    return SimplexFactors(on_plane, row_sums / row_sums.sum(), iteration)
+
+
+def simplex_quadratic(factors: SimplexFactors, linear: Float[Tensor, "*C K"], iterations: int) -> Float[Tensor, "*C K"]:
+    """Minimum of ½ xᵀHx - gᵀx over the probability simplex, up to the solver's accuracy."""
+    base = linear @ factors.on_plane + factors.offset
+    share = 1 - _OVER_RELAXATION / 2
+    return absolute_iterations(base, _OVER_RELAXATION * base, factors.iteration, share, iterations).clamp_min(0)
 
 
 def nonnegative_quadratic(

@@ -19,7 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedade.maths.dynamics import mean_prediction
-from fedade.maths.nonnegative import nonnegative_quadratic, simplex_quadratic
+from fedade.maths.nonnegative import SimplexFactors, nonnegative_quadratic, simplex_factors, simplex_quadratic
+from fedade.maths.remembering import of_constants
 from fedade.maths.simplex import mix_with_uniform, normalise, project_to_simplex
 
 _SMALLEST_SOURCE_SHARE = 1e-8
@@ -53,7 +54,7 @@ def literal_inverse(
 ) -> Float[Tensor, "*C K"]:
     """M⁻¹ b as printed (eq:estimated_risk), negative entries included; pseudo-inverse where M is singular."""
     del source_prior  # part of the family's common signature
-    raw: Tensor = predicted.double() @ torch.linalg.pinv(confusion.double()).mT
+    raw: Tensor = predicted.double() @ _pseudo_inverse(confusion, None).mT
     return raw.to(predicted.dtype)
 
 
@@ -69,7 +70,7 @@ def pseudo_inverse_simplex(
 ) -> Float[Tensor, "*C K"]:
     """Truncated pseudo-inverse, projected to the simplex, mixed with 0.1 % uniform (Bao et al., 2023)."""
     del source_prior  # part of the family's common signature
-    raw = predicted.double() @ torch.linalg.pinv(confusion.double(), rtol=1e-2).mT
+    raw = predicted.double() @ _pseudo_inverse(confusion, 1e-2).mT
     return mix_with_uniform(project_to_simplex(raw), 1e-3).to(predicted.dtype)
 
 
@@ -77,9 +78,7 @@ def ridge_clip(
     confusion: Float[Tensor, "K K"], predicted: Float[Tensor, "*C K"], source_prior: Float[Tensor, " K"]
 ) -> Float[Tensor, "*C K"]:
     """Ratios w from (JᵀJ + 1e-8 I) w = Jᵀb, clipped at 0; the prior is w ∘ μ0 (Baby et al., 2023)."""
-    joint = confusion.double() * source_prior.double()
-    regular = _gram(joint, ridge=1e-8)
-    ratios = predicted.double() @ joint @ torch.linalg.inv(regular)
+    ratios = predicted.double() @ _ridge_solution(confusion, source_prior, 1e-8)
     return _from_ratios(ratios, source_prior).to(predicted.dtype)
 
 
@@ -93,7 +92,8 @@ def simplex_least_squares(
     """argmin over the simplex of ‖Mq - b‖² + ridge ‖q - μ0‖²: M⁻¹ b made safe, the default estimator."""
     columns, prior = confusion.double(), source_prior.double()
     linear = predicted.double() @ columns + ridge * prior
-    return normalise(simplex_quadratic(_gram(columns, ridge), linear, iterations), prior).to(predicted.dtype)
+    factors = _simplex_factors(confusion, ridge)
+    return normalise(simplex_quadratic(factors, linear, iterations), prior).to(predicted.dtype)
 
 
 def rlls(
@@ -109,7 +109,7 @@ def rlls(
     leaves a ridge problem per client; all of them share the eigenvectors of JᵀJ.
     """
     joint, target = confusion.double() * source_prior.double(), predicted.double()
-    curvatures, basis = torch.linalg.eigh(joint.mT @ joint)
+    curvatures, basis = _joint_spectrum(confusion, source_prior)
     strength = _rlls_strength(joint.shape[-1], num_reference, failure_probability)
     # Not from w = 1: there the majorising square of the second norm is too steep to leave quickly.
     ratios = torch.zeros_like(target)
@@ -193,6 +193,33 @@ def estimate_prior(
         raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
     mean_output = source_prior if source_mean_prediction is None else source_mean_prediction
     return ESTIMATORS[estimator](Evidence(probabilities, confusion, source_prior, mean_output, num_reference))
+
+
+@of_constants
+def _pseudo_inverse(confusion: Tensor, tolerance: float | None) -> Tensor:
+    found: Tensor = torch.linalg.pinv(confusion.double(), rtol=tolerance)
+    return found
+
+
+@of_constants
+def _ridge_solution(confusion: Tensor, source_prior: Tensor, ridge: float) -> Tensor:
+    """J (JᵀJ + ridge I)⁻¹."""
+    joint = confusion.double() * source_prior.double()
+    solution: Tensor = joint @ torch.linalg.inv(_gram(joint, ridge))
+    return solution
+
+
+@of_constants
+def _simplex_factors(confusion: Tensor, ridge: float) -> SimplexFactors:
+    return simplex_factors(_gram(confusion.double(), ridge))
+
+
+@of_constants
+def _joint_spectrum(confusion: Tensor, source_prior: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of JᵀJ."""
+    joint = confusion.double() * source_prior.double()
+    values, vectors = torch.linalg.eigh(joint.mT @ joint)
+    return values, vectors
 
 
 def _gram(columns: Tensor, ridge: float) -> Tensor:

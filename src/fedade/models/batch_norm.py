@@ -5,6 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedade.core.normalisation import Statistics, in_force
+from fedade.kernels.folding import Affine
 
 
 class BatchNorm(nn.Module):
@@ -42,8 +43,8 @@ class BatchNorm(nn.Module):
                 self.eps,
             )
         mean, variance = in_force().statistics(self.layer, inputs, Statistics(self.running_mean, self.running_var))
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        shift = self.bias - mean * scale
+        affine = Affine(self.weight, self.bias, mean, variance, self.eps)
+        scale, shift = (value.to(inputs.dtype) for value in affine.combined())
         trailing = (...,) + (None,) * (inputs.ndim - 2)
         return inputs * scale[trailing] + shift[trailing]
 

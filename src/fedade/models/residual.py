@@ -1,14 +1,27 @@
 """Residual blocks, the common stock of the convolutional networks here."""
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedade.core.precision import precision_in_force
 from fedade.models.batch_norm import BatchNorm
+from fedade.models.convolving import Chain, Layers, statistics_are_fixed
 
 
-def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias that keeps the size, up to its stride."""
-    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+class Convolution(nn.Conv2d):
+    """A convolution without bias that keeps the size, up to its stride, in the precision in force."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Convolved images."""
+        if precision_in_force() != "bf16":
+            return super().forward(inputs)
+        return F.conv2d(inputs.to(torch.bfloat16), self.weight.to(torch.bfloat16), None, self.stride, self.padding)
+
+
+def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> Convolution:
+    """A convolution of square windows."""
+    return Convolution(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
 class BasicBlock(nn.Module):
@@ -20,21 +33,25 @@ class BasicBlock(nn.Module):
         self.norm1 = BatchNorm(outputs)
         self.conv2 = convolution(outputs, outputs)
         self.norm2 = BatchNorm(outputs)
-        self.shortcut = (
+        self.shortcut: nn.Module = (
             nn.Identity()
             if stride == 1 and inputs == outputs
-            else nn.Sequential(convolution(inputs, outputs, 1, stride), BatchNorm(outputs))
+            else Layers(convolution(inputs, outputs, 1, stride), BatchNorm(outputs))
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
         """relu(two layers + shortcut)."""
+        if statistics_are_fixed(self):
+            chain = Chain(inputs)
+            self.join(chain, 0)
+            return chain.run()
         hidden = F.relu(self.norm1(self.conv1(inputs)))
         return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
 
-
-class GlobalAverage(nn.Module):
-    """Mean over the image plane: `[n, c, h, w]` to `[n, c]`."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Features."""
-        return inputs.mean((-2, -1))
+    def join(self, chain: Chain, source: int) -> int:
+        """The same as part of a longer chain."""
+        hidden = chain.append(self.conv1, self.norm1, source)
+        beside = source
+        if isinstance(self.shortcut, Layers):
+            beside = chain.append(*self.shortcut, source, relu=False)
+        return chain.append(self.conv2, self.norm2, hidden, beside)

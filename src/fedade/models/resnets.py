@@ -3,12 +3,13 @@
 from torch import nn
 
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.residual import BasicBlock, GlobalAverage, convolution
+from fedade.models.convolving import GlobalAverage, Layers
+from fedade.models.residual import BasicBlock, convolution
 
 
 def resnet_3block_body(channels: int) -> tuple[nn.Module, int]:
     """CIFAR networks of the paper: blocks of 32, 64 and 128 channels, about 0.3 M parameters."""
-    body = nn.Sequential(
+    body = Layers(
         convolution(channels, 32),
         BatchNorm(32),
         nn.ReLU(),
@@ -28,5 +29,5 @@ def resnet18_body(channels: int) -> tuple[nn.Module, int]:
     for stage, width in enumerate(widths):
         blocks += [BasicBlock(inputs, width, stride=1 if stage == 0 else 2), BasicBlock(width, width)]
         inputs = width
-    body = nn.Sequential(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
+    body = Layers(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
     return body, 512

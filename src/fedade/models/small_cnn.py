@@ -3,12 +3,13 @@
 from torch import nn
 
 from fedade.models.batch_norm import BatchNorm
+from fedade.models.convolving import Layers
 from fedade.models.residual import BasicBlock, convolution
 
 
 def small_cnn_body(channels: int, width: int = 16) -> tuple[nn.Module, int]:
     """The body and its feature size."""
-    body = nn.Sequential(
+    body = Layers(
         convolution(channels, width, stride=2),
         BatchNorm(width),
         nn.ReLU(),

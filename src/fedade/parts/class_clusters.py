@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
@@ -12,6 +13,9 @@ from fedade.maths.clustering import cluster_means, mean_absolute_difference_of_d
 
 _FEWEST = 3
 """Labelled samples of a class that a client needs to have a say in it, and clients that MADD needs."""
+
+_ENTRIES_AT_ONCE = 10_000_000
+"""Numbers in the comparison of all clients with all by all, over classes; bounds memory."""
 
 
 class ClassKnowledge(NamedTuple):
@@ -41,15 +45,14 @@ def within_clusters(
     Clusters are formed for each class on its own, by the rows of `compared`, among clients with enough samples of it.
     A client that has too few, or too few others to be compared with, keeps what it has.
     """
-    rows, profiles = _rows(classifier), _rows(compared)
-    anchors, known = prototypes.clone(), counts >= _FEWEST
-    for label in range(counts.shape[1]):
-        able = known[:, label].nonzero().squeeze(-1)
-        if len(able) < _FEWEST:
-            continue
-        together = same_cluster(mean_absolute_difference_of_distances(profiles[able, label]), radius)
-        rows[able, label] = cluster_means(together, rows[able, label])
-        anchors[able, label] = cluster_means(together, anchors[able, label])
+    rows, profiles, known = _rows(classifier), _rows(compared), counts >= _FEWEST
+
+    def of_class(profile: Tensor, heard: Tensor, row: Tensor, prototype: Tensor) -> tuple[Tensor, Tensor]:
+        together = same_cluster(mean_absolute_difference_of_distances(profile, heard), radius)
+        return cluster_means(together, row), cluster_means(together, prototype)
+
+    at_once = max(1, _ENTRIES_AT_ONCE // len(counts) ** 3)
+    rows, anchors = vmap(of_class, in_dims=1, out_dims=1, chunk_size=at_once)(profiles, known, rows, prototypes)
     merged = {"head.weight": rows[..., :-1].contiguous(), "head.bias": rows[..., -1].contiguous()}
     return ClassKnowledge(merged, anchors, known)
 

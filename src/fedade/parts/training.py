@@ -15,6 +15,8 @@ from fedade.parts.objectives import Examples, Material, Objective
 from fedade.parts.statistics import follow
 
 Seen = dict[str, Statistics]
+Loss = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, Seen]]
+"""Of parameters and rows: a loss, and the statistics that normalisation layers saw."""
 Minibatches = list[Tensor | None]
 """Rows of each step; None stands for the whole set."""
 
@@ -47,12 +49,7 @@ class Training:
 
             return self.objective.loss(self._material(logits), rows), recording.seen
 
-        moved = dict(moving)
-        for rows in minibatches:
-            gradients, seen = grad(loss, has_aux=True)(moved, rows)
-            moved = {name: value - self.rate * gradients[name] for name, value in moved.items()}
-            moved |= follow(moved, seen, self.momentum)
-        return moved
+        return self._descend(loss, moving, minibatches)
 
     def personal(self, personal: Parameters, fixed: Parameters, minibatches: Minibatches) -> dict[str, Tensor]:
         """Steps on φ with ψ frozen (eq:local_personal_update); features are computed once if φ is the head."""
@@ -63,17 +60,31 @@ class Training:
             for examples in self.objective.examples
         }
 
-        def loss(moved: dict[str, Tensor], rows: Tensor | None) -> Tensor:
+        def loss(moved: dict[str, Tensor], rows: Tensor | None) -> tuple[Tensor, Seen]:
             def logits(examples: Examples, chosen: Tensor | None) -> Tensor:
                 return self._classify({**fixed, **moved}, _rows(features[examples], chosen), examples, chosen)
 
-            return self.objective.loss(self._material(logits), rows)
+            return self.objective.loss(self._material(logits), rows), {}
 
-        moved = dict(personal)
+        return self._descend(loss, personal, minibatches)
+
+    def _descend(self, loss: Loss, start: Parameters, minibatches: Minibatches) -> dict[str, Tensor]:
+        """One step per minibatch, on all parameters as one vector: a step is then one operation, not one per tensor."""
+        shapes = {name: value.shape for name, value in start.items()}
+        vector = torch.cat([value.reshape(-1) for value in start.values()])
+
+        def named(joined: Tensor) -> dict[str, Tensor]:
+            parts = joined.split([shape.numel() for shape in shapes.values()])
+            return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+
         for rows in minibatches:
-            gradients = grad(loss)(moved, rows)
-            moved = {name: value - self.rate * gradients[name] for name, value in moved.items()}
-        return moved
+            gradient, seen = grad(lambda joined, rows=rows: loss(named(joined), rows), has_aux=True)(vector)
+            vector = torch.addcmul(vector, self.rate, gradient, value=-1)
+            if seen:
+                after = named(vector)
+                after |= follow(after, seen, self.momentum)
+                vector = torch.cat([value.reshape(-1) for value in after.values()])
+        return named(vector)
 
     def _inputs(self, examples: Examples) -> Tensor:
         return self.deployment.reference.inputs if examples == "reference" else self.inputs

@@ -1,5 +1,6 @@
 """From settings to a scenario."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedade.scenarios.deploying import deploy
 from fedade.scenarios.partition import partition
 from fedade.scenarios.pools import corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import Progress
-from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios.settings import ScenarioSettings, ScheduleName
 from fedade.scenarios.streams import ShiftStreams, client_schedules, target_priors
 
 
@@ -35,7 +36,7 @@ def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Pa
     streams = ShiftStreams(
         settings=settings,
         seeds=seeds,
-        pool_at=pool_under_corruption(dataset, parts.pool, settings, cache / "corrupted"),
+        pool_at=pool_under_corruption(dataset, parts.pool, settings, cache / "corrupted", device),
         rows_by_class=rows_by_class,
         initial_prior=np.full(dataset.num_classes, 1 / dataset.num_classes),
         target_priors=target_priors(settings, seeds, dataset.num_classes),
@@ -44,3 +45,18 @@ def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Pa
         device=device,
     )
     return Scenario(deploy(dataset, parts, settings, device, cache / "models", progress), streams)
+
+
+def another(scenario: Scenario, schedule: ScheduleName, seed: int) -> Scenario:
+    """The same deployment and images, with the streams of another schedule and seed."""
+    streams = scenario.streams
+    assert isinstance(streams, ShiftStreams)  # noqa: S101 - what this module builds
+    settings, seeds = streams.settings.model_copy(update={"schedule": schedule}), Seeds(seed)
+    drifting = replace(
+        streams,
+        settings=settings,
+        seeds=seeds,
+        target_priors=target_priors(settings, seeds, scenario.deployment.num_classes),
+        schedule=client_schedules(settings, seeds),
+    )
+    return Scenario(scenario.deployment, drifting)

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions import CORRUPTIONS, STANDARD, corrupted_pool
@@ -32,11 +34,12 @@ def corruption_names(dataset: Dataset, settings: ScenarioSettings) -> tuple[str,
     return settings.corruptions or (known if grey else STANDARD)
 
 
-def pool_under_corruption(dataset: Dataset, pool: Labelled, settings: ScenarioSettings, cache: Path) -> PoolAt:
-    """The pool's inputs by corruption and severity, each made once."""
+def pool_under_corruption(
+    dataset: Dataset, pool: Labelled, settings: ScenarioSettings, cache: Path, device: str
+) -> PoolAt:
+    """The pool's inputs by corruption and severity, each made once and then resident on the device, as stored."""
 
-    @remember
-    def pool_at(corruption: str, severity: int) -> NDArray[Any]:
+    def made(corruption: str, severity: int) -> NDArray[Any]:
         if severity == 0:
             return pool.inputs
         if pool.inputs.shape[1] == 1:
@@ -47,5 +50,9 @@ def pool_under_corruption(dataset: Dataset, pool: Labelled, settings: ScenarioSe
                 return np.moveaxis(official, -1, 1)
         last = np.ascontiguousarray(np.moveaxis(pool.inputs, 1, -1))
         return np.moveaxis(corrupted_pool(last, corruption, severity, IMAGES_SEED, cache), -1, 1)
+
+    @remember
+    def pool_at(corruption: str, severity: int) -> Tensor:
+        return torch.from_numpy(np.array(made(corruption, severity), order="C")).to(device)
 
     return pool_at

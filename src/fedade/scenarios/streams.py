@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from fedade.core.devices import to_device
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
 from fedade.maths.schedules import weights as schedule_weights
@@ -15,8 +16,8 @@ from fedade.scenarios.settings import ScenarioSettings
 
 SEVERITIES = 5
 
-PoolAt = Callable[[str, int], NDArray[Any]]
-"""The pool's inputs under a corruption at a severity; severity 0 is clean."""
+PoolAt = Callable[[str, int], Tensor]
+"""The pool's inputs under a corruption at a severity, on the device that streams them; severity 0 is clean."""
 
 
 @dataclass(frozen=True)
@@ -59,31 +60,47 @@ class ShiftStreams:
         return np.asarray(np.rint(SEVERITIES * weight).clip(0, SEVERITIES), dtype=np.int64)
 
     def rows(
-        self, client: int, timestep: int, prior: NDArray[np.float64], purpose: str
+        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of the pool and their labels: classes from the prior, then images of the class."""
-        uniforms = self.seeds.generator(purpose, client=client, timestep=timestep).random((2, self.settings.samples))
-        labels = np.minimum(np.searchsorted(np.cumsum(prior), uniforms[0], side="right"), len(prior) - 1)
-        rows = np.array([
-            self.rows_by_class[label][int(place * len(self.rows_by_class[label]))]
-            for label, place in zip(labels.tolist(), uniforms[1].tolist(), strict=True)
+        """Rows of the pool and their labels, `[C, n]`: classes from the prior, then images of the class."""
+        uniforms = np.stack([
+            self.seeds.generator(purpose, client=client, timestep=timestep).random((2, self.settings.samples))
+            for client in clients.tolist()
         ])  # fmt: skip
-        return rows, labels
+        cumulative = np.cumsum(self.prior(clients, timestep), axis=1)
+        passed = (cumulative[:, None, :] <= uniforms[:, 0, :, None]).sum(-1)
+        labels = np.minimum(passed, cumulative.shape[1] - 1)
+        counts = np.array([len(rows) for rows in self.rows_by_class])
+        starts = np.cumsum(counts) - counts
+        places = starts[labels] + (uniforms[:, 1] * counts[labels]).astype(np.int64)
+        return np.concatenate(self.rows_by_class)[places], labels
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
         """The batches of some clients at a timestep (1..T)."""
-        priors, severities = self.prior(clients, timestep), self.severity(clients, timestep)
-        drawn = [self.rows(int(c), timestep, prior, purpose) for c, prior in zip(clients, priors, strict=True)]
-        inputs = [
-            self.pool_at(self.corruptions[int(client) % len(self.corruptions)], int(severity))[rows]
-            for client, severity, (rows, _) in zip(clients, severities, drawn, strict=True)
-        ]
+        severities = self.severity(clients, timestep)
+        rows, labels = self.rows(clients, timestep, purpose)
         return Batch(
-            torch.from_numpy(np.stack(inputs)).to(self.device),
-            torch.from_numpy(np.stack([labels for _, labels in drawn])).to(self.device),
-            torch.from_numpy(priors).float().to(self.device),
-            torch.from_numpy(severities).to(self.device),
+            self._images(clients, severities, rows),
+            to_device(labels, self.device),
+            to_device(self.prior(clients, timestep).astype(np.float32), self.device),
+            to_device(severities, self.device),
         )
+
+    def _images(self, clients: NDArray[np.int64], severities: NDArray[np.int64], rows: NDArray[np.int64]) -> Tensor:
+        """Images `[C, n, ...]`, gathered where the pools are, one gather for clients under the same corruption."""
+        names = np.where(severities > 0, clients % len(self.corruptions), 0)
+        groups = np.unique(np.stack([names, severities], 1), axis=0)
+        images: Tensor | None = None
+        for name, severity in groups.tolist():
+            pool = self.pool_at(self.corruptions[name], severity)
+            of_group = np.flatnonzero((names == name) & (severities == severity))
+            if len(groups) == 1:
+                return pool[to_device(rows, pool.device)]
+            if images is None:
+                images = pool.new_empty((*rows.shape, *pool.shape[1:]))
+            images[to_device(of_group, pool.device)] = pool[to_device(rows[of_group], pool.device)]
+        assert images is not None  # noqa: S101 - there is a client
+        return images
 
 
 def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:

@@ -1,0 +1,60 @@
+"""Who has a part in a timestep."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedade.core.seeds import Seeds
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How clients and server meet within a timestep."""
+
+    per_timestep: int
+    participation: float
+    """Share of the clients that take part in a round."""
+
+    def participants(self, seeds: Seeds, num_clients: int, timestep: int | None) -> NDArray[np.int64]:
+        """The clients of every round in ascending order, `[R, P]`; without a timestep, the same at all of them."""
+        count = max(1, round(self.participation * num_clients))
+        when = {} if timestep is None else {"timestep": timestep}
+        return np.stack([
+            np.sort(seeds.generator("participants", round=number, **when).choice(num_clients, count, replace=False))
+            for number in range(self.per_timestep)
+        ])  # fmt: skip
+
+
+class Awake(NamedTuple):
+    """The clients that do anything in a timestep, of every federation; all others sleep."""
+
+    clients: NDArray[np.int64]
+    """In ascending order, `[F, A]`."""
+    participants: NDArray[np.int64]
+    """Places among them of those who take part in each round, `[F, R, P]`."""
+    scored: NDArray[np.int64] | None
+    """Places among them of those who are scored, `[F, S]`; None for all."""
+
+    @property
+    def scored_clients(self) -> NDArray[np.int64]:
+        """The clients that have rows in the trace, `[F, S]`."""
+        return self.clients if self.scored is None else np.take_along_axis(self.clients, self.scored, 1)
+
+    def participations(self) -> NDArray[np.int64]:
+        """In how many rounds each scored client takes part, `[F, S]`."""
+        found = np.stack([np.bincount(chosen.ravel(), minlength=self.clients.shape[1]) for chosen in self.participants])
+        return found if self.scored is None else np.take_along_axis(found, self.scored, 1)
+
+
+def awake(participants: NDArray[np.int64], num_clients: int, scored: int | None, seeds: Sequence[Seeds]) -> Awake:
+    """Everyone; or, where only some are scored, those (the same at every timestep) and the participants."""
+    if scored is None or scored >= num_clients:
+        return Awake(np.tile(np.arange(num_clients), (len(seeds), 1)), participants, None)
+    if len(seeds) > 1:
+        raise ValueError("federations side by side are awake in full: score all of their clients")
+    panel = np.sort(seeds[0].generator("scored").choice(num_clients, scored, replace=False))
+    clients = np.union1d(panel, participants)
+    return Awake(clients[None], np.searchsorted(clients, participants), np.searchsorted(clients, panel)[None])

@@ -1,0 +1,158 @@
+"""How the steps of a timestep are run: directly, or as CUDA graphs."""
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fedade.core.tree import Tree, leaves
+from fedade.engine.steps import Steps
+
+Step = Callable[..., Tree]
+
+
+class Running(Protocol):
+    """The steps of all federations, `[F, ...]`, during one run."""
+
+    @property
+    def score(self) -> Step: ...
+
+    @property
+    def observe(self) -> Step: ...
+
+    @property
+    def exchange(self) -> Step: ...
+
+    def breathe(self) -> None:
+        """Called after each timestep."""
+        ...
+
+
+class Execution(Protocol):
+    """Chooses how a run's steps are executed."""
+
+    def begin(self, steps: Steps) -> Running: ...
+
+
+@dataclass(frozen=True)
+class _Steps:
+    score: Step
+    observe: Step
+    exchange: Step
+    breathe: Callable[[], None]
+
+
+def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], breathe: Callable[[], None]) -> Running:
+    def over(step: Step) -> Step:
+        return wrapped(lambda *arguments: steps.maps.federations(step, *arguments))
+
+    return _Steps(over(steps.score), over(steps.observe), over(steps.exchange), breathe)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Operation by operation."""
+
+    def begin(self, steps: Steps) -> Running:
+        return _over_federations(steps, lambda step: step, lambda: None)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """As CUDA graphs: a step runs directly once, is recorded at its second call, and is replayed from then on.
+
+    Launching a step operation by operation takes longer than computing it. Where a step cannot be recorded (it reads a
+    value back, say), it goes on running directly, with one warning.
+    """
+
+    def begin(self, steps: Steps) -> Running:
+        written: set[int] = set()
+        events: deque[torch.cuda.Event] = deque()
+
+        def breathe() -> None:
+            # The host stays two timesteps ahead at most: far enough that the device never waits, near enough that
+            # progress means something.
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+            events.append(event)
+            if len(events) > 2:
+                events.popleft().synchronize()
+
+        return _over_federations(steps, lambda step: _Recorded(step, written), breathe)
+
+
+@dataclass
+class _Graph:
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    results: Tree
+    given: list[tuple[Tensor, int] | None]
+    """What was last copied to each input, with its version, so that what has not changed is not copied again."""
+
+
+@dataclass
+class _Recorded:
+    """A step that is replayed. What it returns stays valid until its next call."""
+
+    step: Step
+    written: set[int]
+    """Addresses that the replays of a run write to."""
+    graphs: dict[object, _Graph | None] = field(default_factory=dict)
+    """By structure and shapes of the arguments; None once they were met."""
+    direct: bool = False
+    """Recording failed."""
+
+    def __call__(self, *arguments: Tree) -> Tree:
+        flat, structure = pytree.tree_flatten(arguments)
+        shapes = (structure, tuple((leaf.shape, leaf.dtype) for leaf in flat))
+        if self.direct or shapes not in self.graphs:
+            self.graphs.setdefault(shapes, None)
+            results = self.step(*arguments)
+            self.direct |= not leaves(results)  # nothing to record
+            return results
+        known = self.graphs[shapes]
+        if known is None:
+            known = self._record(flat, structure)
+            if known is None:
+                return self.step(*arguments)
+            self.graphs[shapes] = known
+        self._fill(known, flat)
+        known.graph.replay()
+        return known.results
+
+    def _record(self, flat: list[Tensor], structure: pytree.TreeSpec) -> _Graph | None:
+        graph = torch.cuda.CUDAGraph()
+        inputs = [leaf.clone() for leaf in flat]
+        torch.cuda.synchronize()
+        try:
+            # In memory of its own: results of one graph must survive the replay of another.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                results = self.step(*pytree.tree_unflatten(inputs, structure))
+        except (RuntimeError, NotImplementedError) as error:
+            self.direct = True
+            reason = str(error).splitlines()[0]
+            warnings.warn(f"a step runs without a CUDA graph, and slower: {reason}", RuntimeWarning, stacklevel=2)
+            return None
+        self.written |= {leaf.data_ptr() for leaf in leaves(results)}
+        return _Graph(graph, inputs, results, [None] * len(inputs))
+
+    def _fill(self, known: _Graph, flat: list[Tensor]) -> None:
+        sources, targets = [], []
+        for place, (leaf, target) in enumerate(zip(flat, known.inputs, strict=True)):
+            if leaf.data_ptr() == target.data_ptr():
+                continue
+            # A replay writes without counting versions: what it wrote must always be copied.
+            steady = leaf.data_ptr() not in self.written
+            before = known.given[place]
+            if steady and before is not None and before[0] is leaf and before[1] == leaf._version:
+                continue
+            known.given[place] = (leaf, leaf._version) if steady else None
+            sources.append(leaf)
+            targets.append(target)
+        if targets:
+            torch._foreach_copy_(targets, sources)

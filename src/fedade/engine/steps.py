@@ -1,0 +1,130 @@
+"""What one federation does within a timestep, as functions of tensors alone.
+
+Nothing here reads a value back from the device, so that a step can be mapped over federations and captured as a CUDA
+graph. Clients are those that are awake in the timestep, along the leading axis.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedade.core import tree
+from fedade.core.cost import counting_passes
+from fedade.core.deployment import Deployment
+from fedade.core.method import FederatedMethod, Method
+from fedade.core.tree import Tree
+
+
+class ClientMap(Protocol):
+    """Runs the function of one client for every row of its arguments."""
+
+    def __call__(self, function: Callable[..., Tree], *arguments: Tree) -> Tree: ...
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Which map runs what: passes with common weights, steps that give every client its own, and whole federations."""
+
+    forward: ClientMap
+    update: ClientMap
+    federations: ClientMap = tree.each_row
+
+
+class Scores(NamedTuple):
+    """How well clients predict, `[A]`."""
+
+    accuracy: Tensor
+    finite: Tensor
+    """Whether all predictions are numbers."""
+
+
+class ExchangeCost(NamedTuple):
+    """What a round costs each participant."""
+
+    sent: int = 0
+    received: int = 0
+    passes: float = 0.0
+
+
+@dataclass
+class Steps:
+    """The steps of a method; costs depend on shapes alone and are noted whenever a step is traced or run."""
+
+    method: Method
+    deployment: Deployment
+    maps: Maps
+    observe_passes: float = field(default=0.0, init=False)
+    exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
+
+    def score(self, clients: Tree, server: Tree, inputs: Tensor, labels: Tensor) -> Scores:
+        """Accuracy on batches, and whether the predictions are finite."""
+        probabilities = self.maps.forward(
+            lambda client, own: self.method.predict(self.deployment, client, server, own), clients, inputs
+        )
+        hits = probabilities.argmax(-1) == labels
+        return Scores(hits.double().mean(-1), probabilities.isfinite().flatten(1).all(1))
+
+    def observe(self, clients: Tree, server: Tree, observation: Any) -> tuple[Tree, Tree]:
+        """New states and plans of the timestep."""
+        # A local method does all its training here.
+        observing = self.maps.forward if isinstance(self.method, FederatedMethod) else self.maps.update
+        found, self.observe_passes = _measured(
+            observing,
+            lambda client, seen: self.method.observe(self.deployment, client, server, seen),
+            clients,
+            observation,
+        )
+        # Cloned, because a map may return views of common memory, and participants write their rows.
+        clients, plan = tree.tree_map(torch.clone, found)
+        return clients, plan
+
+    def exchange(
+        self, clients: Tree, plan: Tree, server: Tree, observation: Any, chosen: Tensor, keys: Tensor, sizes: Tensor
+    ) -> tuple[Tree, Tree, Tree]:
+        """One round of the `chosen` rows, whose states and plans are written in place, and the server after it."""
+        method, deployment = self.method, self.deployment
+        assert isinstance(method, FederatedMethod)  # noqa: S101 - the clock asks no other
+        seen = tree.take(observation, chosen)
+        (moved, plans, uplinks), before = _measured(
+            self.maps.update,
+            lambda client, own, looked, key: method.local_round(deployment, client, own, server, looked, key),
+            tree.take(clients, chosen),
+            tree.take(plan, chosen),
+            seen,
+            keys,
+        )
+        broadcast, downlink = method.aggregate(deployment, server, uplinks, sizes)
+        (moved, plans), after = _measured(
+            self.maps.forward,
+            lambda client, own, told, looked, key: method.personalise(
+                deployment, client, own, broadcast, told, looked, key
+            ),
+            moved,
+            plans,
+            downlink,
+            seen,
+            keys,
+        )
+        self.exchange_cost = ExchangeCost(
+            tree.num_bytes(uplinks) // len(chosen),
+            tree.num_bytes(broadcast) + tree.num_bytes(downlink) // len(chosen),
+            before + after,
+        )
+        tree.put(clients, chosen, moved)
+        tree.put(plan, chosen, plans)
+        return clients, plan, broadcast
+
+
+def _measured(client_map: ClientMap, function: Callable[..., Tree], *arguments: Tree) -> tuple[Tree, float]:
+    """What a map returns, and the forward passes that one client made."""
+    with counting_passes() as counter:
+
+        def counted(*row: Tree) -> Tree:
+            counter.calls += 1
+            return function(*row)
+
+        result = client_map(counted, *arguments)
+    return result, counter.per_client

@@ -1,0 +1,122 @@
+"""Gradients of a chain of layers, with as few passes over the images as possible.
+
+What a relu lets through is decided where a gradient is made, in the epilogue of the product that completes it, and
+gradients that meet in one tensor are added there too. Gradients of weights and biases run beside the
+chain of gradients of images.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedade.kernels.aside import Aside
+from fedade.kernels.launch import Epilogue, image_of, input_gradient, mean_gradient, weight_gradient
+from fedade.kernels.layer import Layer
+
+Gradients: TypeAlias = list[Tensor | None]
+
+
+class Arrived(NamedTuple):
+    """What has come back to a tensor so far.
+
+    With a step, the gradient has but every step-th row and column, and is zero in between. `gated`: was the relu that
+    made the tensor heeded?
+    """
+
+    gradient: Tensor
+    step: int = 1
+    gated: bool = False
+
+
+def layer_gradients(
+    layers: Sequence[Layer],
+    needed: tuple[Sequence[bool], Sequence[bool], Sequence[bool]],
+    images: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    gradient: Tensor,
+    pooled: bool,
+    precision: str,
+) -> tuple[Gradients, Gradients, Gradients]:
+    """Gradients of the inputs, the packed weights and the biases, None where not needed; all with every lane.
+
+    `gradient` is that of the last output, or of its mean over the image plane if `pooled`.
+    """
+    inputs = len(images) - len(layers)
+    wanted = _wanted(layers, needed)
+    lanes = max(len(tensor) for tensor in (*images, *weights, gradient))
+    arrived: list[Arrived | None] = [None] * len(images)
+    every_lane = gradient.expand(lanes, *gradient.shape[1:])
+    relu = layers[-1].relu
+    arrived[-1] = Arrived(mean_gradient(every_lane, images[-1], relu), gated=relu) if pooled else Arrived(every_lane)
+    of_weights: Gradients = [None] * len(layers)
+    of_biases: Gradients = [None] * len(layers)
+    aside = Aside(gradient.device)
+    for index in reversed(range(len(layers))):
+        layer, output, weight = layers[index], inputs + index, weights[index]
+        back = arrived[output]
+        if back is None:  # nothing before this layer needs a gradient
+            continue
+        here = _through_relu(back, images[output], layer.relu)
+        if needed[1][index] or needed[2][index]:
+            with aside.reading(here):
+                both = weight_gradient(images[layer.source], here, weight.shape[2], layer.stride, precision)
+            of_weights[index] = both[0] if needed[1][index] else None
+            of_biases[index] = both[1] if needed[2][index] else None
+        if layer.residual is not None and wanted[layer.residual]:
+            before = arrived[layer.residual]
+            arrived[layer.residual] = Arrived(here if before is None else _dense(before, here.shape) + here)
+        if wanted[layer.source]:
+            source, before = images[layer.source], arrived[layer.source]
+            if before is None and weight.shape[2] == 1 and layer.stride > 1:
+                image = replace(image_of(here), channels=source.shape[-1])
+                sparse = input_gradient(here, weight, image, 1, Epilogue(), precision)
+                arrived[layer.source] = Arrived(sparse, step=layer.stride)
+                continue
+            gate = source if _completes(index, layers, inputs) else None
+            epilogue = Epilogue(gate=gate)
+            if before is not None:
+                epilogue = Epilogue(residual=before.gradient, residual_step=before.step, gate=gate)
+            result = input_gradient(here, weight, image_of(source), layer.stride, epilogue, precision)
+            arrived[layer.source] = Arrived(result, gated=gate is not None)
+    aside.join()
+    shapes = [(lanes, *image.shape[1:]) for image in images[:inputs]]
+    of_inputs = [None if back is None else _dense(back, shape) for back, shape in zip(arrived, shapes, strict=False)]
+    return of_inputs, of_weights, of_biases
+
+
+def _wanted(layers: Sequence[Layer], needed: tuple[Sequence[bool], Sequence[bool], Sequence[bool]]) -> list[bool]:
+    """Per tensor: does a gradient have to come back to it?"""
+    wanted = list(needed[0])
+    for layer, weight, bias in zip(layers, needed[1], needed[2], strict=True):
+        residual = layer.residual is not None and wanted[layer.residual]
+        wanted.append(weight or bias or wanted[layer.source] or residual)
+    return wanted
+
+
+def _completes(index: int, layers: Sequence[Layer], inputs: int) -> bool:
+    """Is this layer the last one, going back, to use its source, and is there a relu to heed before it?"""
+    source = layers[index].source
+    used_before = any(source in (layer.source, layer.residual) for layer in layers[:index])
+    return source >= inputs and layers[source - inputs].relu and not used_before
+
+
+def _through_relu(back: Arrived, output: Tensor, relu: bool) -> Tensor:
+    """The gradient before the relu, contiguous."""
+    gradient = _dense(back, (len(back.gradient), *output.shape[1:]))
+    if back.gated or not relu:
+        return gradient.contiguous()
+    result = output.new_empty(gradient.shape)
+    torch.ops.aten.threshold_backward.grad_input(gradient, output.expand_as(result), 0, grad_input=result)
+    return result
+
+
+def _dense(back: Arrived, shape: Sequence[int]) -> Tensor:
+    """With the zeros in between."""
+    if back.step == 1:
+        return back.gradient
+    result = back.gradient.new_zeros(shape)
+    result[:, :, :: back.step, :: back.step] = back.gradient
+    return result

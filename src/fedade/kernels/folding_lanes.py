@@ -1,0 +1,160 @@
+"""Folding as a differentiable operation that `vmap` turns into lanes of one kernel.
+
+Everything here has a lane axis in front; a tensor with one lane is shared by all. Folded weights lie in memory as the
+convolutions want them, `[lanes, outputs, kernel, kernel, channels]`.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd import Function
+
+from fedade.kernels.lanes import Dims
+from fedade.kernels.lanes import _lanes as as_lanes
+from fedade.kernels.lanes import _mapped as mapped_again
+
+BLOCK = 1024
+
+
+def folded(
+    weights: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Weights `[outputs, channels, kernel, kernel]` and bias of one client."""
+    tensors = (value[None] for value in (weights, scale, shift, mean, variance))
+    both: tuple[Tensor, Tensor] = Fold.apply(eps, *tensors)  # type: ignore[no-untyped-call]
+    return both[0][0], both[1][0]
+
+
+class Fold(Function):
+    """w' = w γ / √(σ² + eps), b' = β - μ γ / √(σ² + eps)."""
+
+    @staticmethod
+    def forward(
+        eps: float, weights: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Run the kernel."""
+        lanes = max(len(value) for value in (weights, scale, shift, mean, variance))
+        outputs, channels, kernel = weights.shape[1:4]
+        parts = [value.contiguous() for value in (weights, scale, shift, mean, variance)]
+        result = weights.new_empty((lanes, outputs, kernel, kernel, channels))
+        bias = weights.new_empty((lanes, outputs))
+        fold_kernel[(outputs, lanes)](
+            *parts, result, bias, eps, *_lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
+        )
+        return result.permute(0, 1, 4, 2, 3), bias
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep the inputs."""
+        ctx.eps, *tensors = inputs
+        ctx.lanes = [len(tensor) for tensor in tensors]
+        ctx.save_for_backward(tensors[0], tensors[1], tensors[3], tensors[4])
+
+    @staticmethod
+    def backward(ctx: Any, of_weights: Tensor, of_bias: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of weights, scale and shift; statistics are fixed."""
+        if any(ctx.needs_input_grad[4:]):
+            raise NotImplementedError("statistics that are folded are constants; use Affine.combined to learn them")
+        found = FoldGradient.apply(ctx.eps, of_weights, of_bias, *ctx.saved_tensors)
+        own = (
+            gradient if len(gradient) == lanes else gradient.sum(0, keepdim=True)
+            for gradient, lanes in zip((*found, of_bias), ctx.lanes, strict=False)
+        )
+        return None, *own, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, eps: float, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
+        """Clients are lanes."""
+        results = Fold.apply(eps, *as_lanes(info.batch_size, in_dims[1:], tensors))
+        return mapped_again(info.batch_size, results)
+
+
+class FoldGradient(Function):
+    """The gradient of `Fold` as an operation of its own, so that `vmap` reaches its kernel too."""
+
+    @staticmethod
+    def forward(
+        eps: float, of_weights: Tensor, of_bias: Tensor, weights: Tensor, scale: Tensor, mean: Tensor, variance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of weights and scale, with all lanes."""
+        lanes = max(len(value) for value in (of_weights, of_bias, weights, scale))
+        outputs, channels, kernel = weights.shape[1:4]
+        parts = [
+            of_weights.permute(0, 1, 3, 4, 2).contiguous(),
+            *(value.contiguous() for value in (of_bias, weights, scale, mean, variance)),
+        ]
+        own = weights.new_empty((lanes, outputs, channels, kernel, kernel))
+        of_scale = weights.new_empty((lanes, outputs))
+        unfold_kernel[(outputs, lanes)](
+            *parts, own, of_scale, eps, *_lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
+        )
+        return own, of_scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Tensor) -> None:
+        """Second derivatives are not provided."""
+        raise NotImplementedError("folding has no second derivative; use Affine.combined")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, eps: float, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
+        """Clients are lanes."""
+        results = FoldGradient.apply(eps, *as_lanes(info.batch_size, in_dims[1:], tensors))
+        return mapped_again(info.batch_size, results)
+
+
+def _lane_strides(parts: list[Tensor]) -> list[int]:
+    """From one lane to the next; nothing where all share one."""
+    return [0 if len(part) == 1 else part.stride(0) for part in parts]
+
+
+@triton.jit
+def fold_kernel(  # type: ignore[no-untyped-def]
+    weights, scale, shift, mean, variance, result, bias, eps,
+    weights_lane, scale_lane, shift_lane, mean_lane, variance_lane,
+    outputs, channels, taps, BLOCK: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """One program per output channel and lane."""
+    output, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    width = tl.load(variance + lane * variance_lane + output) + eps
+    factor = tl.load(scale + lane * scale_lane + output) / tl.sqrt(width)
+    summand = tl.load(shift + lane * shift_lane + output) - tl.load(mean + lane * mean_lane + output) * factor
+    tl.store(bias + lane * outputs + output, summand)
+    size = channels * taps
+    for start in range(0, size, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        inside = place < size
+        source = (place % channels) * taps + place // channels
+        value = tl.load(weights + lane * weights_lane + output * size + source, mask=inside)
+        tl.store(result + (lane * outputs + output) * size + place, value * factor, mask=inside)
+
+
+@triton.jit
+def unfold_kernel(  # type: ignore[no-untyped-def]
+    of_weights, of_bias, weights, scale, mean, variance, own, of_scale, eps,
+    of_weights_lane, of_bias_lane, weights_lane, scale_lane, mean_lane, variance_lane,
+    outputs, channels, taps, BLOCK: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """One program per output channel and lane."""
+    output, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    narrowness = 1 / tl.sqrt(tl.load(variance + lane * variance_lane + output) + eps)
+    factor = tl.load(scale + lane * scale_lane + output) * narrowness
+    size = channels * taps
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, size, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        inside = place < size
+        packed = (place % taps) * channels + place // taps
+        gradient = tl.load(of_weights + lane * of_weights_lane + output * size + packed, mask=inside, other=0.0)
+        value = tl.load(weights + lane * weights_lane + output * size + place, mask=inside, other=0.0)
+        tl.store(own + (lane * outputs + output) * size + place, gradient * factor, mask=inside)
+        total += gradient * value
+    back = tl.load(of_bias + lane * of_bias_lane + output)
+    found = tl.sum(total, axis=0) - tl.load(mean + lane * mean_lane + output) * back
+    tl.store(of_scale + lane * outputs + output, found * narrowness)

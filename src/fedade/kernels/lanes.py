@@ -1,0 +1,196 @@
+"""Chains of fused convolutions as differentiable operations that `vmap` turns into lanes of one kernel.
+
+Everything here has a lane axis in front: images `[lanes, samples, height, width, channels]`, weights `[lanes, outputs,
+kernel, kernel, channels]`, biases `[lanes, outputs]`. A tensor with one lane is shared by all. `vmap` over clients makes
+lanes of them; where the weights are not mapped, it makes one longer batch instead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+from torch.autograd import Function
+
+from fedade.kernels.aside import Aside
+from fedade.kernels.backward import layer_gradients
+from fedade.kernels.launch import Epilogue, convolve
+from fedade.kernels.layer import Layer
+
+Dims: TypeAlias = tuple[int | None, ...]
+
+CHANNEL_MULTIPLE = 4
+"""Inputs are given as many channels, so that their windows can be read in pieces of several numbers."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The structure of a chain: its layers, how many inputs it has, whether it ends with the mean over the image plane,
+    and the precision of its products."""
+
+    layers: tuple[Layer, ...]
+    inputs: int
+    pooled: bool
+    precision: str
+
+    def __post_init__(self) -> None:
+        used = {tensor for layer in self.layers for tensor in (layer.source, layer.residual)}
+        for index in range(len(self.layers) - 1):
+            if self.inputs + index not in used:
+                raise ValueError(f"layer {index} of {len(self.layers)} is used by no later layer; leave it out")
+
+    def parts(self, tensors: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Inputs, one per layer, another one per layer."""
+        middle = self.inputs + len(self.layers)
+        return tensors[: self.inputs], tensors[self.inputs : middle], tensors[middle:]
+
+
+def fused_layers(
+    layers: Sequence[Layer],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    pooled: bool,
+    precision: str,
+) -> Tensor:
+    """What the last layer gives for one client and images `[samples, channels, height, width]`."""
+    padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
+    images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
+    after = [padding[layer.source] if layer.source < len(inputs) else 0 for layer in layers]
+    kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(weights, after, strict=True)]
+    plan = Plan(tuple(layers), len(inputs), pooled, precision)
+    result: Tensor = LayerChain.apply(plan, *images, *kernels, *(bias[None] for bias in biases))[0][0]
+    return result if pooled else result.permute(0, 3, 1, 2)
+
+
+class LayerChain(Function):
+    """Inputs, weights and biases in; the result, then what the gradients need: layers' outputs and packed weights."""
+
+    @staticmethod
+    def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Run the layers."""
+        inputs, weights, biases = plan.parts(tensors)
+        images = [image.contiguous() for image in inputs]
+        packed = [_packed(weights[0], images[0].dtype)]
+        aside = Aside(images[0].device)
+        with aside.reading(images[0]):
+            packed += [_packed(weight, images[0].dtype) for weight in weights[1:]]
+        for layer, weight, bias in zip(plan.layers, packed, biases, strict=True):
+            residual = None if layer.residual is None else images[layer.residual]
+            epilogue = Epilogue(bias.float().contiguous(), residual, rectified=layer.relu)
+            images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
+            aside.join()
+        outputs = images[plan.inputs :]
+        if plan.pooled:
+            return outputs[-1].mean((2, 3), dtype=torch.float32), *outputs, *packed
+        return outputs[-1], *outputs[:-1], *packed
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Keep what the gradients need."""
+        plan, *tensors = inputs
+        result, *others = output
+        outputs, packed = others[: -len(plan.layers)], others[-len(plan.layers) :]
+        ctx.plan = plan
+        ctx.kinds = [(len(tensor), tensor.dtype) for tensor in tensors]
+        ctx.mark_non_differentiable(*others)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors[: plan.inputs], *outputs, *(() if plan.pooled else (result,)), *packed)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of the tensors that need one."""
+        needed = ctx.needs_input_grad[1:]
+        results = iter(LayerChainGradient.apply(ctx.plan, needed, gradients[0], *ctx.saved_tensors))
+        return None, *(
+            _shared(next(results), lanes).to(dtype) if need else None
+            for need, (lanes, dtype) in zip(needed, ctx.kinds, strict=True)
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, plan: Plan, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
+        """Mapped weights make lanes; otherwise samples of all clients make one batch."""
+        dims = in_dims[1:]
+        inputs, batch = plan.inputs, info.batch_size
+        if any(dim is not None for dim in dims[inputs:]):
+            return _mapped(batch, LayerChain.apply(plan, *_lanes(batch, dims, tensors)))
+        images = [_samples(tensor, dim, batch) for tensor, dim in zip(tensors, dims[:inputs], strict=False)]
+        results = LayerChain.apply(plan, *images, *tensors[inputs:])
+        layers = len(plan.layers)
+        outputs = tuple(image.unflatten(1, (batch, -1)) for image in results[:-layers])
+        return (*outputs, *results[-layers:]), (1,) * len(outputs) + (None,) * layers
+
+
+class LayerChainGradient(Function):
+    """The gradient of `LayerChain` as an operation of its own, so that `vmap` reaches its kernels too."""
+
+    @staticmethod
+    def forward(plan: Plan, needed: tuple[bool, ...], gradient: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
+        """One gradient per tensor that needs one, each with all lanes."""
+        inputs, outputs, weights = plan.parts(saved)
+        images = [image.contiguous() for image in (*inputs, *outputs)]
+        results = layer_gradients(
+            plan.layers, plan.parts(needed), images, weights, gradient, plan.pooled, plan.precision
+        )
+        return tuple(result for part in results for result in part if result is not None)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Tensor | None) -> None:
+        """Second derivatives are not provided."""
+        raise NotImplementedError("fused convolutions have no second derivative; use fedade.kernels.reference")
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, plan: Plan, needed: tuple[bool, ...], *tensors: Tensor
+    ) -> tuple[tuple[Tensor, ...], Dims]:
+        """Clients are lanes."""
+        results = LayerChainGradient.apply(plan, needed, *_lanes(info.batch_size, in_dims[2:], tensors))
+        return _mapped(info.batch_size, results)
+
+
+def _padded(tensor: Tensor, padding: int) -> Tensor:
+    """With so many more channels of zeros."""
+    return F.pad(tensor, (0, padding)) if padding else tensor
+
+
+def _packed(weights: Tensor, dtype: torch.dtype) -> Tensor:
+    """A contiguous copy: an output of an operation must not be one of its inputs."""
+    return weights.to(dtype, memory_format=torch.contiguous_format, copy=True)
+
+
+def _lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Make the mapped axis part of the lane axis; a lane that all share stays one."""
+    moved = [tensor if dim is None else tensor.movedim(dim, 0) for tensor, dim in zip(tensors, dims, strict=True)]
+    lanes = max(tensor.shape[0 if dim is None else 1] for tensor, dim in zip(moved, dims, strict=True))
+    return [
+        tensor
+        if dim is None and len(tensor) == 1
+        else tensor.expand(batch, lanes, *tensor.shape[1 if dim is None else 2 :]).reshape(
+            batch * lanes, *tensor.shape[1 if dim is None else 2 :]
+        )
+        for tensor, dim in zip(moved, dims, strict=True)
+    ]
+
+
+def _mapped(batch: int, results: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Dims]:
+    """Take the mapped axis out of the lane axis again."""
+    lanes = max(len(result) for result in results)
+    outputs = tuple(result.unflatten(0, (batch, -1)) if len(result) == lanes else result for result in results)
+    return outputs, tuple(0 if len(result) == lanes else None for result in results)
+
+
+def _samples(images: Tensor, dim: int | None, batch: int) -> Tensor:
+    """Make the mapped axis part of the samples."""
+    lane_first = images[:, None].expand(-1, batch, *images.shape[1:]) if dim is None else images.movedim(dim, 1)
+    return lane_first.flatten(1, 2)
+
+
+def _shared(gradient: Tensor, lanes: int) -> Tensor:
+    """The gradient of a tensor that all lanes share is the sum of theirs."""
+    return gradient if len(gradient) == lanes else gradient.sum(0, keepdim=True)

@@ -1,0 +1,260 @@
+"""Convolutions of many lanes and their gradients, on channels-last images `[lanes, samples, height, width, channels]`.
+
+Weights are packed, `[lanes, outputs, kernel, kernel, channels]`, in the dtype of the images. A tensor with one lane is
+shared by all lanes.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedade.kernels.geometry import Image, Window, forward_window, input_gradient_window
+from fedade.kernels.products import (
+    spread_mean_gradient,
+    sum_of_partials,
+    window_outer_product,
+    window_product,
+)
+from fedade.kernels.tilings import (
+    SplitTiling,
+    Tiling,
+    input_gradient_tiling,
+    power_of_two,
+    product_tiling,
+    weight_gradient_tiling,
+)
+
+FORWARD_PRECISION = {"float32": "tf32x3", "tf32": "tf32"}
+GRADIENT_PRECISION = {"float32": "bf16x6", "tf32": "tf32"}
+"""How tensor cores multiply float32: three products of tf32 and six of bf16 are both as good as float32 itself.
+
+Where an operand has to be turned, six of bf16 are faster, because tf32 cannot be turned on the way to the tensor cores.
+"""
+SUM_SPLITS, SUM_BLOCK = 16, 2048
+"""Splits at most, and numbers in all, that are summed at a time."""
+SPREAD_BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to a product before it is stored: bias, residual, then relu or gate (pass where it is positive).
+
+    A residual with a step has but every step-th row and column, and is zero in between.
+    """
+
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+    residual_step: int = 1
+    gate: Tensor | None = None
+    rectified: bool = False
+
+
+def convolve(
+    images: Tensor,
+    weights: Tensor,
+    stride: int,
+    epilogue: Epilogue,
+    precision: str,
+    tiling: Tiling | None = None,
+) -> Tensor:
+    """Convolution of images with padding `kernel // 2`."""
+    channels, kernel = weights.shape[1:3]
+    source = image_of(images)
+    tiling = tiling or product_tiling(source.channels, channels, stride, images.element_size())
+    window = forward_window(source, channels, kernel, stride, tiling.outputs)
+    output = _empty_output(images, weights, window)
+    strides = (kernel * kernel * source.channels, 1, source.channels)
+    _launch_product(images, weights, strides, output, window, epilogue, FORWARD_PRECISION[precision], tiling)
+    return output
+
+
+def input_gradient(
+    gradient: Tensor,
+    weights: Tensor,
+    image: Image,
+    stride: int,
+    epilogue: Epilogue,
+    precision: str,
+    tiling: Tiling | None = None,
+) -> Tensor:
+    """Gradient with respect to the images of a convolution."""
+    channels, kernel = weights.shape[1:3]
+    tiling = tiling or input_gradient_tiling(channels, image.channels, stride, gradient.element_size())
+    window = input_gradient_window(image, channels, kernel, stride, tiling.outputs)
+    output = _empty_output(gradient, weights, window)
+    strides = (1, kernel * kernel * image.channels, image.channels)
+    _launch_product(gradient, weights, strides, output, window, epilogue, GRADIENT_PRECISION[precision], tiling)
+    return output
+
+
+def weight_gradient(
+    images: Tensor,
+    gradient: Tensor,
+    kernel: int,
+    stride: int,
+    precision: str,
+    tiling: SplitTiling | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Gradients with respect to packed weights and bias in float32: sums over splits of the samples, then their sum."""
+    lanes, samples = gradient.shape[:2]
+    source, channels = image_of(images), gradient.shape[-1]
+    tiling = tiling or weight_gradient_tiling(source.channels, channels, stride, images.element_size())
+    block = tiling.block
+    rows_together = 3 if tiling.rows_together and kernel == 3 else 1
+    window = forward_window(source, channels, kernel, stride, block.outputs)
+    groups = samples * window.groups
+    tiles = _blocks(window.breadth, block.breadth) * _blocks(window.stretch, block.depth) * window.rows // rows_together
+    steps = _blocks(groups, block.groups)
+    steps_per_split = _blocks(steps, _blocks(tiling.programs, tiles * lanes))
+    splits = _blocks(steps, steps_per_split)
+    partial_size = window.rows * window.breadth * window.stretch + window.breadth
+    partial = images.new_empty((lanes, splits, partial_size), dtype=torch.float32)
+    window_outer_product[(tiles, splits, lanes)](
+        images,
+        gradient,
+        partial,
+        groups,
+        steps_per_split * block.groups,
+        _lane_stride(images, lanes),
+        **_shape_of(window),
+        ROWS_TOGETHER=rows_together,
+        COLUMN_STRIDE=stride,
+        WITH_SUMS=tiling.with_sums,
+        PRECISION=GRADIENT_PRECISION[precision],
+        **_blocks_of(block),
+    )
+    shape = (channels, kernel, kernel, source.channels)
+    size = math.prod(shape)
+    total = partial.new_empty((lanes, size + channels))
+    splits_at_once = min(SUM_SPLITS, power_of_two(splits, least=1))
+    sum_of_partials[(_blocks(size + channels, SUM_BLOCK // splits_at_once), lanes)](
+        partial,
+        total,
+        splits,
+        OUTPUT_CHANNELS=channels,
+        CHANNELS=source.channels,
+        KERNEL=kernel,
+        STRIDE=stride,
+        OUTPUTS=window.outputs,
+        COLUMNS=window.columns,
+        BLOCK_SPLITS=splits_at_once,
+        BLOCK=SUM_BLOCK // splits_at_once,
+    )
+    of_bias = total[:, size:] if tiling.with_sums else gradient.sum((1, 2, 3))
+    return total[:, :size].unflatten(1, shape), of_bias
+
+
+def mean_gradient(gradient: Tensor, output: Tensor, rectified: bool) -> Tensor:
+    """Gradient with respect to an output before its relu, if it had one, from that of its mean over the image plane."""
+    result = output.new_empty((len(gradient), *output.shape[1:]))
+    image = image_of(output)
+    spread_mean_gradient[(_blocks(result.numel(), SPREAD_BLOCK),)](
+        gradient.contiguous(),
+        _every_lane(output, len(gradient)),
+        result,
+        result.numel(),
+        PLANE=image.height * image.width,
+        CHANNELS=image.channels,
+        GATED=rectified,
+        BLOCK=SPREAD_BLOCK,
+    )
+    return result
+
+
+def image_of(images: Tensor) -> Image:
+    """Height, width and channels of a batch of images."""
+    return Image(*images.shape[-3:])
+
+
+def _launch_product(
+    source: Tensor,
+    weights: Tensor,
+    weight_strides: tuple[int, int, int],
+    output: Tensor,
+    window: Window,
+    epilogue: Epilogue,
+    precision: str,
+    tiling: Tiling,
+) -> None:
+    lanes, samples = output.shape[:2]
+    groups = samples * window.groups
+    tiles = _blocks(groups, tiling.groups) * window.phases * _blocks(window.breadth, tiling.breadth)
+    window_product[(tiles, lanes)](
+        source,
+        weights,
+        epilogue.bias,
+        _every_lane(epilogue.residual, lanes),
+        _every_lane(epilogue.gate, lanes),
+        output,
+        groups,
+        _lane_stride(source, lanes),
+        _lane_stride(weights, lanes),
+        0 if epilogue.bias is None else _lane_stride(epilogue.bias, lanes),
+        **_shape_of(window),
+        KERNEL=window.kernel,
+        PHASES=window.phases,
+        GROUP_ROWS=window.group_rows,
+        ROW_TAP=window.row_tap[0],
+        ROW_TAP_STEP=window.row_tap[2],
+        COLUMN_TAP=window.column_tap[0],
+        COLUMN_TAP_STEP=window.column_tap[1],
+        COLUMN_TAP_OUTPUT=window.column_tap[2],
+        OUTPUT_CHANNEL_STRIDE=weight_strides[0],
+        CHANNEL_STRIDE=weight_strides[1],
+        TAP_STRIDE=weight_strides[2],
+        RESIDUAL_STEP=epilogue.residual_step,
+        RECTIFIED=epilogue.rectified,
+        PRECISION=precision,
+        **_blocks_of(tiling),
+    )
+
+
+def _shape_of(window: Window) -> dict[str, int]:
+    return {
+        "HEIGHT": window.source.height,
+        "WIDTH": window.source.width,
+        "CHANNELS": window.source.channels,
+        "OUTPUT_HEIGHT": window.output.height,
+        "OUTPUT_WIDTH": window.output.width,
+        "OUTPUT_CHANNELS": window.output.channels,
+        "OUTPUTS": window.outputs,
+        "ROWS": window.rows,
+        "COLUMNS": window.columns,
+        "GROUP_COLUMNS": window.group_columns,
+        "ROW_STEP": window.row_step,
+        "ROW_OFFSET": window.row_offset,
+        "COLUMN_STEP": window.column_step,
+        "COLUMN_OFFSET": window.column_offset,
+    }
+
+
+def _blocks_of(tiling: Tiling) -> dict[str, Any]:
+    return {
+        "BLOCK_GROUPS": tiling.groups,
+        "BLOCK_BREADTH": tiling.breadth,
+        "BLOCK_DEPTH": tiling.depth,
+        "num_warps": tiling.warps,
+        "num_stages": tiling.stages,
+    }
+
+
+def _empty_output(source: Tensor, weights: Tensor, window: Window) -> Tensor:
+    image = window.output
+    lanes = max(len(source), len(weights))
+    return source.new_empty((lanes, source.shape[1], image.height, image.width, image.channels))
+
+
+def _lane_stride(tensor: Tensor, lanes: int) -> int:
+    """Distance between two lanes; 0 where all share one."""
+    return tensor[0].numel() if len(tensor) == lanes else 0
+
+
+def _every_lane(tensor: Tensor | None, lanes: int) -> Tensor | None:
+    return tensor if tensor is None else tensor.expand(lanes, *tensor.shape[1:]).contiguous()
+
+
+def _blocks(number: int, block: int) -> int:
+    return -(-number // block)

@@ -1,0 +1,36 @@
+"""What the kernels compute, written plainly: convolution, bias, residual, relu."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from fedade.kernels.layer import Layer
+
+
+def fused_convolution(
+    images: Tensor, weights: Tensor, bias: Tensor, residual: Tensor | None = None, stride: int = 1, relu: bool = True
+) -> Tensor:
+    """relu(conv(images) + bias + residual), the relu if asked for; padding keeps the size, up to the stride."""
+    output = F.conv2d(images, weights.to(images.dtype), None, stride, weights.shape[-1] // 2)
+    output = output + bias.to(images.dtype)[:, None, None]
+    if residual is not None:
+        output = output + residual
+    return output.relu() if relu else output
+
+
+def fused_layers(
+    layers: Sequence[Layer],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    pooled: bool = False,
+) -> Tensor:
+    """The output of the last layer (see `Layer`), or its mean over the image plane, in float32 at least."""
+    tensors = list(inputs)
+    for layer, weight, bias in zip(layers, weights, biases, strict=True):
+        residual = None if layer.residual is None else tensors[layer.residual]
+        tensors.append(fused_convolution(tensors[layer.source], weight, bias, residual, layer.stride, layer.relu))
+    last = tensors[-1]
+    return last.mean((2, 3), dtype=torch.promote_types(last.dtype, torch.float32)) if pooled else last

@@ -1,0 +1,78 @@
+"""Folding on lanes is folding by hand, under every combination of `vmap` and `grad`."""
+
+import pytest
+import torch
+from torch.func import grad, vmap
+
+from fedade.kernels.folding import Affine
+from fedade.kernels.iterating import absolute_iterations
+
+pytest.importorskip("triton")
+
+
+SHAPES = [(4, 3, 3), (6, 20, 3), (5, 8, 1)]
+EPS = 1e-5
+
+
+def operands(outputs: int, channels: int, kernel: int, lanes: tuple[int, ...] = ()):
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(*lanes, outputs, channels, kernel, kernel, generator=generator)
+    scale, shift, mean = (torch.randn(*lanes, outputs, generator=generator) for _ in range(3))
+    return weights, scale, shift, mean, torch.rand(*lanes, outputs, generator=generator) + 0.5
+
+
+def by_hand(weights, scale, shift, mean, variance):
+    factor, summand = Affine(scale, shift, mean, variance, EPS).combined()
+    return weights * factor[:, None, None, None], summand
+
+
+def on_lanes(*tensors):
+    from fedade.kernels.folding_lanes import folded
+
+    return folded(*tensors, EPS)
+
+
+def loss(function):
+    def of(weights, scale, shift, mean, variance):
+        folded, bias = function(weights, scale, shift, mean, variance)
+        return (folded.square() * folded.cumsum(0)).sum() + (bias.sin() * bias).sum()
+
+    return of
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_client(shape):
+    for one, other in zip(on_lanes(*operands(*shape)), by_hand(*operands(*shape)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("own", [(0, 0, 0, None, None), (0, 0, 0, 0, 0), (0, None, 0, None, None)])
+def test_gradients_of_mapped_clients(shape, own):
+    mapped, alone = operands(*shape, lanes=(3,)), operands(*shape)
+    given = [many if dim == 0 else one for many, one, dim in zip(mapped, alone, own, strict=True)]
+    found, expected = (
+        vmap(grad(loss(function), argnums=(0, 1, 2)), in_dims=own)(*given) for function in (on_lanes, by_hand)
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+def test_nested_maps():
+    tensors = operands(4, 5, 3, lanes=(2, 3))
+    found, expected = (vmap(vmap(grad(loss(function), argnums=(0, 1))))(*tensors) for function in (on_lanes, by_hand))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [3, 10, 16])
+def test_iterations_in_one_kernel_are_iterations_one_by_one(classes):
+    from fedade.kernels.simplex import iterate
+
+    generator = torch.Generator().manual_seed(1)
+    matrix = 0.1 * torch.randn(classes, classes, generator=generator, dtype=torch.float64)
+    rows = torch.randn(2, 3, classes, generator=generator, dtype=torch.float64)
+    expected = absolute_iterations(rows, 2 * rows, matrix, 0.15, 30)
+    torch.testing.assert_close(iterate(rows, 2 * rows, matrix, 0.15, 30), expected)
+    nested = vmap(vmap(lambda row: iterate(row, 2 * row, matrix, 0.15, 30)))(rows)
+    torch.testing.assert_close(nested, expected)

@@ -1,0 +1,165 @@
+"""The kernels compute what the plain convolutions compute, alone and under every nesting of `vmap` and `grad`."""
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.utils._pytree import tree_leaves
+
+from fedade.core.seeds import Seeds
+from fedade.kernels import Layer, fused_convolution, joined, reference, residual_block
+
+Loss = Callable[[list[Tensor], list[Tensor], Tensor], Tensor]
+CHAIN = joined((Layer(0),), residual_block(2, 4, stride=2))
+KERNELS = ((2, 3, 3), (4, 2, 3), (4, 2, 1), (4, 4, 3))
+"""Outputs, inputs and size of the chain's kernels."""
+FEDERATIONS, CLIENTS = 2, 2
+
+
+def randoms(*shape: int) -> Tensor:
+    return torch.from_numpy(Seeds(0).generator("kernels", size=sum(shape)).normal(size=shape)).float()
+
+
+def parameters(*mapped: int) -> tuple[list[Tensor], list[Tensor]]:
+    weights = [randoms(*mapped, outputs, inputs, size, size) for outputs, inputs, size in KERNELS]
+    return weights, [randoms(*mapped, outputs) for outputs, _, _ in KERNELS]
+
+
+def images(*mapped: int) -> Tensor:
+    return randoms(*mapped, 1, 3, 4, 4)
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    for one, other in zip(tree_leaves(ours), tree_leaves(theirs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "channels", "height", "width", "with_residual", "relu"),
+    [
+        (3, 1, 3, 4, 5, False, True),
+        (3, 1, 8, 5, 4, True, False),
+        (3, 2, 8, 5, 6, True, True),
+        (3, 2, 8, 4, 4, False, False),
+        (1, 2, 8, 5, 4, False, True),
+        (1, 1, 8, 3, 3, True, True),
+        (5, 1, 4, 4, 4, False, True),
+    ],
+)
+def test_one_convolution_and_its_gradients(
+    lanes: ModuleType, size: int, stride: int, channels: int, height: int, width: int, with_residual: bool, relu: bool
+) -> None:
+    outputs = 16
+    layer = Layer(0, stride, residual=1 if with_residual else None, relu=relu)
+    result = (2, outputs, -(-height // stride), -(-width // stride))
+    inputs = [randoms(2, channels, height, width)] + ([randoms(*result)] if with_residual else [])
+    weights, bias, direction = randoms(outputs, channels, size, size), randoms(outputs), randoms(*result)
+
+    def of(layers: Callable[..., Tensor]) -> Any:
+        def along(inputs: list[Tensor], weights: Tensor, bias: Tensor) -> Tensor:
+            return (layers([layer], inputs, [weights], [bias]) * direction).sum()
+
+        return layers([layer], inputs, [weights], [bias]), grad(along, (0, 1, 2))(inputs, weights, bias)
+
+    assert_same(of(fused(lanes)), of(reference.fused_layers))
+
+
+def fused(lanes: ModuleType, pooled: bool = False) -> Callable[..., Tensor]:
+    def layers(chain: Sequence[Layer], inputs: list[Tensor], weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+        result: Tensor = lanes.fused_layers(chain, inputs, weights, biases, pooled, "float32")
+        return result
+
+    return layers
+
+
+def gradient(loss: Loss) -> Callable[..., Any]:
+    return grad(loss, (0, 1, 2))
+
+
+TRANSFORMS: dict[str, Callable[[Loss], Any]] = {
+    "one client": lambda loss: gradient(loss)(*parameters(), images()),
+    "every client its own": lambda loss: vmap(gradient(loss))(*parameters(CLIENTS), images(CLIENTS)),
+    "several federations": lambda loss: vmap(vmap(gradient(loss)))(
+        *parameters(FEDERATIONS, CLIENTS), images(FEDERATIONS, CLIENTS)
+    ),
+    "weights shared in each federation": lambda loss: vmap(vmap(gradient(loss), (None, None, 0)))(
+        *parameters(FEDERATIONS), images(FEDERATIONS, CLIENTS)
+    ),
+    "images shared by clients": lambda loss: vmap(gradient(loss), (0, 0, None))(*parameters(CLIENTS), images()),
+    "weights of clients, images of federations": lambda loss: vmap(vmap(gradient(loss), (0, 0, None)), (None, None, 0))(
+        *parameters(CLIENTS), images(FEDERATIONS)
+    ),
+    "one gradient for all clients": lambda loss: gradient(
+        lambda weights, biases, images: vmap(loss, (None, None, 0))(weights, biases, images).sum()
+    )(*parameters(), images(CLIENTS)),
+    "one gradient for shared images": lambda loss: gradient(
+        lambda weights, biases, images: vmap(loss, (0, 0, None))(weights, biases, images).sum()
+    )(*parameters(CLIENTS), images()),
+    "only the last layer moves": lambda loss: vmap(
+        grad(lambda last, weights, biases, images: loss([*weights[:-1], last], biases, images)), (0, None, None, 0)
+    )(randoms(CLIENTS, 4, 4, 3, 3), *parameters(), images(CLIENTS)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_chain_under_transforms(lanes: ModuleType, name: str) -> None:
+    def loss(layers: Callable[..., Tensor]) -> Loss:
+        return lambda weights, biases, images: layers(CHAIN, [images], weights, biases).square().sum()
+
+    assert_same(TRANSFORMS[name](loss(fused(lanes))), TRANSFORMS[name](loss(reference.fused_layers)))
+
+
+def test_the_mean_over_the_image_plane_is_part_of_the_chain(lanes: ModuleType) -> None:
+    def gradients(layers: Callable[..., Tensor]) -> Any:
+        def loss(weights: list[Tensor], biases: list[Tensor], images: Tensor) -> Tensor:
+            return layers(CHAIN, [images], weights, biases).square().sum()
+
+        return vmap(gradient(loss))(*parameters(CLIENTS), images(CLIENTS))
+
+    def plain(*words: Any) -> Tensor:
+        return reference.fused_layers(*words).mean((2, 3))
+
+    assert_same(gradients(fused(lanes, pooled=True)), gradients(plain))
+
+
+def test_weights_stay_float32_beside_images_of_lower_precision(lanes: ModuleType) -> None:
+    weights, biases = parameters()
+
+    def loss(weights: list[Tensor], images: Tensor) -> Tensor:
+        output = fused(lanes)(CHAIN, [images], weights, biases)
+        assert output.dtype == torch.bfloat16
+        return output.float().square().sum()
+
+    of_weights, of_images = grad(loss, (0, 1))(weights, images().bfloat16())
+    assert {gradient.dtype for gradient in of_weights} == {torch.float32}
+    assert of_images.dtype == torch.bfloat16
+    exact = gradient(lambda *words: reference.fused_layers(CHAIN, [words[2]], *words[:2]).square().sum())
+    for ours, theirs in zip(of_weights, exact(weights, biases, images())[0], strict=True):
+        assert (ours - theirs).norm() < 0.05 * theirs.norm()
+
+
+def test_a_layer_that_nobody_uses_is_refused(lanes: ModuleType) -> None:
+    weights, biases = parameters()
+    with pytest.raises(ValueError, match="layer 0 of 2 is used by no later layer"):
+        fused(lanes)((Layer(0), Layer(0)), [images()], weights[:1] * 2, biases[:1] * 2)
+
+
+def test_second_derivatives_are_refused(lanes: ModuleType) -> None:
+    weights, biases = parameters()
+
+    def slope(scale: Tensor) -> Tensor:
+        of_scale: Tensor = grad(lambda s: fused(lanes)(CHAIN, [s * images()], weights, biases).square().sum())(scale)
+        return of_scale
+
+    with pytest.raises(NotImplementedError, match="second derivative"):
+        grad(slope)(torch.tensor(1.0))
+
+
+def test_where_the_kernels_cannot_work_plain_pytorch_does() -> None:
+    weights, bias = randoms(2, 3, 3, 3), randoms(2)
+    expected = torch.nn.functional.conv2d(images(), weights, bias, padding=1).relu()
+    torch.testing.assert_close(fused_convolution(images(), weights, bias), expected)
