@@ -1,0 +1,154 @@
+"""Methods held against each other: average ranks, shares of the oracle's gain, paired differences, costs."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from scipy import stats
+
+from fedade.reporting import names
+from fedade.reporting.grid import Grid, Key
+from fedade.reporting.paired import NOISE_DECIMALS, Paired, holm, paired
+
+LEAST_GAIN = 0.1
+"""Points that the oracle must gain over the source model before a share of its gain means anything."""
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Share(NamedTuple):
+    """The part of the oracle's gain that a method reaches, over some scenarios."""
+
+    share: float | None
+    scenarios: int
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A row over all scenarios of a comparison; means are over the cells that it finished."""
+
+    row: Key
+    oracle: bool
+    finished: int
+    accuracy_post: float | None
+    """In percent, as `accuracy_pre`."""
+    accuracy_pre: float | None
+    rank: float | None
+    share: Share
+    paired: Paired | None
+    """This row − Fed-ADE; None where there is nothing to compare with."""
+    t_test: float | None
+    """p of the paired t-test after Holm's correction over the baselines, as `wilcoxon`."""
+    wilcoxon: float | None
+    seconds: float | None
+    megabytes: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, and on how much the numbers rest."""
+
+    contenders: tuple[Contender, ...]
+    cells: int
+    """Scenarios × seeds."""
+    ranked_cells: int
+    """Those in which every ranked method finished."""
+
+
+def compare(grid: Grid) -> Comparison:
+    """Every row of the grid; oracles are compared, never ranked and never tested."""
+    complete = _complete_cells(grid)
+    ranks = average_ranks(complete)
+    reference = next((row for row in grid.rows if names.is_reference(dict(row))), None)
+    differences = {row: _difference(grid, row, reference) for row in grid.rows}
+    tests = [differences[row] or Paired(0) for row in grid.ranked]
+    t_tests = dict(zip(grid.ranked, holm([test.t_test for test in tests]), strict=True))
+    wilcoxons = dict(zip(grid.ranked, holm([test.wilcoxon for test in tests]), strict=True))
+
+    def contender(row: Key) -> Contender:
+        results = grid.results(row)
+        return Contender(
+            row=row,
+            oracle=row in grid.oracles,
+            finished=len(results),
+            accuracy_post=_mean(100 * result.accuracy_post for result in results),
+            accuracy_pre=_mean(100 * result.accuracy_pre for result in results),
+            rank=ranks.get(row),
+            share=_share(grid, row),
+            paired=differences[row],
+            t_test=t_tests.get(row),
+            wilcoxon=wilcoxons.get(row),
+            seconds=_mean(result.seconds for result in results),
+            megabytes=_mean(result.bytes_sent / 1e6 for result in results),
+        )
+
+    return Comparison(
+        contenders=tuple(map(contender, grid.rows)),
+        cells=len(grid.scenarios) * len(grid.seeds),
+        ranked_cells=len(complete),
+    )
+
+
+def average_ranks(cells: Sequence[Mapping[Name, float]]) -> dict[Name, float]:
+    """Mean rank by name over cells that all hold the same names; 1 is the highest score, ties share their ranks."""
+    if not cells:
+        return {}
+    ordered = list(cells[0])
+    scores = np.round([[cell[name] for name in ordered] for cell in cells], NOISE_DECIMALS)
+    ranks = stats.rankdata(-scores, axis=1).mean(0)
+    return dict(zip(ordered, ranks.tolist(), strict=True))
+
+
+def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> Share:
+    """Σ (accuracy − source) / Σ (oracle − source) of (accuracy, source, oracle) in percent.
+
+    Only scenarios count in which the oracle gains something: a prior cannot help where no prior has shifted.
+    """
+    counted = [
+        (accuracy - source, oracle - source) for accuracy, source, oracle in scenarios if oracle - source >= LEAST_GAIN
+    ]
+    if not counted:
+        return Share(None, 0)
+    gained, reachable = np.sum(counted, axis=0)
+    return Share(float(gained / reachable), len(counted))
+
+
+def _complete_cells(grid: Grid) -> list[dict[Key, float]]:
+    """Accuracies of the ranked rows in every cell that all of them finished."""
+    by_row = {row: grid.accuracies(row) for row in grid.ranked}
+    places = [(scenario, seed) for scenario in grid.scenarios for seed in grid.seeds]
+    return [
+        {row: found[place] for row, found in by_row.items()}
+        for place in places
+        if by_row and all(place in found for found in by_row.values())
+    ]
+
+
+def _difference(grid: Grid, row: Key, reference: Key | None) -> Paired | None:
+    if reference is None or row == reference:
+        return None
+    ours, theirs = grid.accuracies(row), grid.accuracies(reference)
+    common = [place for place in ours if place in theirs]
+    return paired([ours[place] for place in common], [theirs[place] for place in common])
+
+
+def _share(grid: Grid, row: Key) -> Share:
+    """Over scenarios, each one the mean of the seeds that the row, the source and the oracle finished."""
+    by_method = {dict(key)["method"]: key for key in reversed(grid.rows)}
+    if not {"source", "oracle-prior"} <= by_method.keys():
+        return Share(None, 0)
+    three = [grid.accuracies(key) for key in (row, by_method["source"], by_method["oracle-prior"])]
+    means = []
+    for scenario in grid.scenarios:
+        places = [(scenario, seed) for seed in grid.seeds]
+        common = [[found[place] for found in three] for place in places if all(place in found for found in three)]
+        if common:
+            accuracy, source, oracle = np.mean(common, axis=0).tolist()
+            means.append((accuracy, source, oracle))
+    return oracle_share(means)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return float(np.mean(found)) if found else None

@@ -1,0 +1,126 @@
+"""The outcomes of a suite by what was asked, who answered, and with which seed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedade.core.errors import FedadeError
+from fedade.reporting.outcomes import Label, Outcome
+from fedade.reporting.results import Result
+
+ROW_LABELS = ("row", "method", "measure", "feature_measure", "prior", "rate", "low", "high")
+"""Labels that say which row of a table a cell is in; `suite` and `seed` apart, all others say in which scenario."""
+
+Key = tuple[tuple[str, Label], ...]
+"""Some labels of a cell, in order."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row in one scenario: what its seeds reached."""
+
+    accuracies: tuple[float, ...]
+    """In percent, after adaptation, of the seeds that finished."""
+    failed: int
+    missing: int
+
+    @property
+    def mean(self) -> float | None:
+        """Over the finished seeds."""
+        return float(np.mean(self.accuracies)) if self.accuracies else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation of the population that the seeds are drawn from; one seed has none."""
+        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every seed finished."""
+        return not self.failed and not self.missing
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Scenarios × rows × seeds, in the order of the outcomes; a place without an outcome is missing."""
+
+    scenarios: tuple[Key, ...]
+    rows: tuple[Key, ...]
+    seeds: tuple[Label, ...]
+    outcomes: Mapping[tuple[Key, Key, Label], Outcome]
+
+    def result(self, scenario: Key, row: Key, seed: Label) -> Result | None:
+        """What was reached there, if it finished."""
+        found = self.outcomes.get((scenario, row, seed))
+        return None if found is None else found.result
+
+    def results(self, row: Key) -> list[Result]:
+        """All that a row finished."""
+        found = (self.result(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds)
+        return [result for result in found if result is not None]
+
+    def entry(self, scenario: Key, row: Key) -> Entry:
+        """A row in one scenario."""
+        outcomes = [self.outcomes.get((scenario, row, seed)) for seed in self.seeds]
+        results = [one.result for one in outcomes if one is not None and one.result is not None]
+        failed = sum(one is not None and one.failure is not None for one in outcomes)
+        return Entry(
+            tuple(100 * result.accuracy_post for result in results), failed, len(self.seeds) - len(results) - failed
+        )
+
+    def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
+        """Accuracy after adaptation in percent, by scenario and seed, where the row finished."""
+        found = {
+            (scenario, seed): self.result(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds
+        }
+        return {place: 100 * result.accuracy_post for place, result in found.items() if result is not None}
+
+    @cached_property
+    def oracles(self) -> frozenset[Key]:
+        """Rows that were given true labels or priors."""
+        return frozenset(row for row in self.rows if any(result.oracle for result in self.results(row)))
+
+    @cached_property
+    def ranked(self) -> tuple[Key, ...]:
+        """Rows that finished something and are no oracles."""
+        return tuple(row for row in self.rows if row not in self.oracles and self.results(row))
+
+
+def grid(outcomes: Iterable[Outcome]) -> Grid:
+    """The grid that the outcomes span."""
+    placed: dict[tuple[Key, Key, Label], Outcome] = {}
+    for outcome in outcomes:
+        place = (scenario_of(outcome), row_of(outcome), outcome.labels["seed"])
+        if place in placed:
+            raise FedadeError(f"two outcomes for {dict(outcome.labels)}; give every cell once")
+        placed[place] = outcome
+    return Grid(
+        scenarios=tuple(dict.fromkeys(scenario for scenario, _, _ in placed)),
+        rows=tuple(dict.fromkeys(row for _, row, _ in placed)),
+        seeds=tuple(dict.fromkeys(seed for _, _, seed in placed)),
+        outcomes=placed,
+    )
+
+
+def scenario_of(outcome: Outcome) -> Key:
+    """What was asked: the data, their drift and the deployed model."""
+    return (*benchmark_of(outcome), *_chosen(outcome, ("schedule",)))
+
+
+def benchmark_of(outcome: Outcome) -> Key:
+    """A scenario without its schedule: the data, the kind of shift, the model's pre-training, what a suite varies."""
+    first = ("dataset", "kind", "source")
+    apart = (*ROW_LABELS, *first, "schedule", "suite", "seed")
+    varied = sorted(label for label in outcome.labels if label not in apart)
+    return _chosen(outcome, (*first, *varied))
+
+
+def row_of(outcome: Outcome) -> Key:
+    """Who answered: the method and its settings."""
+    return _chosen(outcome, ROW_LABELS)
+
+
+def _chosen(outcome: Outcome, labels: Sequence[str]) -> Key:
+    return tuple((label, outcome.labels[label]) for label in labels if label in outcome.labels)

@@ -1,0 +1,193 @@
+"""Tables as text, Markdown, LaTeX (booktabs) and CSV."""
+
+import csv
+import io
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+
+from fedade.core.errors import FedadeError
+from fedade.reporting.table_model import Cell, Column, Row, Table, parts
+
+CSV_FIELDS = (
+    "table", "row", "oracle", "column", "value", "deviation", "low", "high", "count", "paper", "paper_deviation",
+    "difference", "status", "best",
+)  # fmt: skip
+"""One line per cell, with numbers as they are, so that tables of any shape make one file."""
+
+EXTENSIONS: Mapping[str, str] = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv"}
+"""Formats, and how the names of their files end."""
+
+TEXT_WIDTH = 120
+"""Where notes under a table of text wrap; the table itself never does."""
+
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"$<$",
+        ">": r"$>$",
+        "|": r"$\vert$",
+        "±": r"$\pm$",
+        "−": r"$-$",
+        "–": "--",
+        "η": r"$\eta$",
+        "α": r"$\alpha$",
+    }
+)
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|])")
+_NEGATIVE = re.compile(r"(?<!\w)-(?=\d)")
+
+
+def render(table: Table, fmt: str) -> str:
+    """One table in a format."""
+    return document([table], fmt)
+
+
+def document(tables: Sequence[Table], fmt: str) -> str:
+    """All tables in a format, one after the other."""
+    if fmt == "csv":
+        return _csv(tables)
+    if fmt not in _RENDERERS:
+        raise FedadeError(f"no table format {fmt!r}; there are {', '.join(EXTENSIONS)}")
+    return "\n".join(_RENDERERS[fmt](table) for table in tables)
+
+
+def latex_escaped(text: str) -> str:
+    """Text that LaTeX prints as it stands."""
+    return _NEGATIVE.sub("$-$", text.translate(_LATEX))
+
+
+def markdown_escaped(text: str) -> str:
+    """Text that Markdown prints as it stands, in the cell of a table too."""
+    return _MARKDOWN.sub(r"\\\1", text)
+
+
+def _text(table: Table) -> str:
+    columns = [
+        _aligned(column.name, [_starred(row.cells[index], column) for row in table.rows])
+        for index, column in enumerate(table.columns)
+    ]
+    names = _padded([table.corner, *(row.title for row in table.rows)])
+    lines = ["  ".join(cells).rstrip() for cells in zip(names, *columns, strict=True)]
+    rule = "-" * max(map(len, lines))
+    notes = [line for note in table.notes for line in textwrap.wrap(note, TEXT_WIDTH)]
+    return "\n".join([table.title, rule, lines[0], rule, *lines[1:], rule, *notes, ""])
+
+
+def _starred(cell: Cell, column: Column) -> tuple[str, ...]:
+    ours, *others = parts(cell, column)
+    return (f"{ours}{'*' if cell.best else ' '}", *others)
+
+
+def _aligned(heading: str, cells: Sequence[tuple[str, ...]]) -> list[str]:
+    """A column whose parts stand under each other."""
+    widths = [max(map(len, column)) for column in zip_longest(*cells, fillvalue="")]
+    joined = [" | ".join(part.rjust(width) for part, width in zip(cell, widths, strict=False)) for cell in cells]
+    return _padded([heading, *joined])
+
+
+def _padded(lines: Sequence[str]) -> list[str]:
+    width = max(map(len, lines))
+    return [line.ljust(width) for line in lines]
+
+
+def _markdown(table: Table) -> str:
+    def styled(text: str, mark: str) -> str:
+        return f"{mark}{markdown_escaped(text)}{mark}"
+
+    def line(row: Row) -> list[str]:
+        shown = [
+            styled(_joined(cell, column), "**" if cell.best else "")
+            for cell, column in zip(row.cells, table.columns, strict=True)
+        ]
+        return [styled(row.title, "*" if row.oracle else ""), *shown]
+
+    head = [markdown_escaped(name) for name in (table.corner, *(column.name for column in table.columns))]
+    body = [head, ["---", *("---:" for _ in table.columns)], *map(line, table.rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in body]
+    notes = [markdown_escaped(note) + "\n" for note in table.notes]
+    return "\n".join([f"### {markdown_escaped(table.title)}", "", *lines, "", *notes])
+
+
+def _latex(table: Table) -> str:
+    def styled(text: str, command: str) -> str:
+        return f"\\{command}{{{latex_escaped(text)}}}" if command else latex_escaped(text)
+
+    def line(row: Row) -> list[str]:
+        shown = [
+            styled(_joined(cell, column), "textbf" if cell.best else "")
+            for cell, column in zip(row.cells, table.columns, strict=True)
+        ]
+        return [styled(row.title, "textit" if row.oracle else ""), *shown]
+
+    head = [latex_escaped(name) for name in (table.corner, *(column.name for column in table.columns))]
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}",
+            "\\begin{table*}[t]",
+            "\\centering\\scriptsize",
+            f"\\caption{{{latex_escaped(table.title)}}}",
+            f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+            "\\toprule",
+            _latex_line(head),
+            "\\midrule",
+            *(_latex_line(line(row)) for row in table.rows),
+            "\\bottomrule",
+            "\\end{tabular}",
+            *(f"\\par {latex_escaped(note)}" for note in table.notes),
+            "\\end{table*}",
+            "",
+        ]
+    )
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    # The empty group keeps a cell that begins with "[" from being read as an argument of the line break before it.
+    return "{}" + " & ".join(cells) + r" \\"
+
+
+def _joined(cell: Cell, column: Column) -> str:
+    return " | ".join(parts(cell, column))
+
+
+def _csv(tables: Sequence[Table]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, CSV_FIELDS, lineterminator="\n")
+    writer.writeheader()
+    for table in tables:
+        for row in table.rows:
+            for column, cell in zip(table.columns, row.cells, strict=True):
+                writer.writerow(_csv_line(table, row, column, cell))
+    return buffer.getvalue()
+
+
+def _csv_line(table: Table, row: Row, column: Column, cell: Cell) -> dict[str, object]:
+    return {
+        "table": table.title,
+        "row": row.name,
+        "oracle": row.oracle,
+        "column": column.name,
+        "value": cell.value,
+        "deviation": cell.deviation,
+        "low": cell.low,
+        "high": cell.high,
+        "count": cell.count,
+        "paper": None if cell.paper is None else cell.paper.mean,
+        "paper_deviation": None if cell.paper is None else cell.paper.deviation,
+        "difference": cell.difference,
+        "status": cell.status,
+        "best": cell.best,
+    }
+
+
+_RENDERERS: Mapping[str, Callable[[Table], str]] = {"text": _text, "markdown": _markdown, "latex": _latex}

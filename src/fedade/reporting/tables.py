@@ -1,0 +1,218 @@
+"""The tables of a suite: ours beside the paper's, and the comparison of the methods."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+from fedade.reporting import names, paper
+from fedade.reporting.comparison import Contender, compare
+from fedade.reporting.grid import ROW_LABELS, Entry, Grid, Key, benchmark_of, grid
+from fedade.reporting.outcomes import Label, Outcome
+from fedade.reporting.paper import Place, Published
+from fedade.reporting.rendering import EXTENSIONS, document, render
+from fedade.reporting.table_model import Cell, Column, Row, Table
+
+__all__ = ["printed", "render", "suite_tables", "write_tables"]
+
+ONE_TABLE = ("table4",)
+"""Suites whose benchmarks are columns of one table, as in the paper."""
+
+_ACCURACY_NOTE = (
+    "Accuracy in percent after adaptation: mean ± standard deviation over the seeds {seeds}. Marked: the best mean of "
+    "the methods that finished every seed; oracles are not ranked."
+)
+_PAPER_NOTE = "Cells with three numbers are ours | paper | difference. Why ours differ: docs/deviations.md."
+_COMPARISON_NOTES = (
+    "Average rank over {ranked_cells} of {cells} cells (scenario and seed): those that every ranked method finished.",
+    "Oracle share: (accuracy - source) / (oracle-prior - source), over scenarios in which the oracle gains at least "
+    "0.1 point.",
+    "To Fed-ADE: mean difference over pairs of equal scenario and seed, with its 95 % interval; effect: the mean over "
+    "the standard deviation of the differences; p: paired t-test and Wilcoxon's test, Holm's correction over {tests} "
+    "baselines. Pairs share data and models, so p is optimistic.",
+)
+_COMPARISON_COLUMNS = (
+    Column("average rank"),
+    Column("oracle share, %", decimals=0),
+    Column("after"),
+    Column("before"),
+    Column("to Fed-ADE", signed=True),
+    Column("effect", signed=True),
+    Column("p (t-test)", decimals=3, least=0.001),
+    Column("p (Wilcoxon)", decimals=3, least=0.001),
+    Column("pairs", decimals=0),
+    Column("seconds", decimals=1),
+    Column("MB sent", decimals=1),
+)
+
+
+def suite_tables(suite: str, outcomes: Sequence[Outcome]) -> list[Table]:
+    """Accuracies and comparison per benchmark, and the comparison over all benchmarks where there are several.
+
+    Benchmarks, columns and rows stand in the order of the outcomes.
+    """
+    if not outcomes:
+        return []
+    benchmarks: dict[Key, list[Outcome]] = {}
+    for outcome in outcomes:
+        benchmarks.setdefault(() if suite in ONE_TABLE else benchmark_of(outcome), []).append(outcome)
+    tables = []
+    for benchmark, members in benchmarks.items():
+        part = grid(members)
+        title = ", ".join([suite, *(names.title(label, value) for label, value in benchmark)])
+        tables.append(accuracy_table(suite, title, part))
+        tables.append(comparison_table(f"{title}: comparison", part, _wall_times(suite, len(benchmarks))))
+    if len(benchmarks) > 1:
+        tables.append(comparison_table(f"{suite}: comparison over all benchmarks", grid(outcomes), _wall_times(suite)))
+    return tables
+
+
+def printed(suite: str, outcomes: Sequence[Outcome], fmt: str) -> str:
+    """All tables of a suite in a format."""
+    tables = suite_tables(suite, outcomes)
+    if not tables:
+        raise FedadeError(f"suite {suite} has no cells to tabulate; run `fedade bench {suite}` first")
+    return document(tables, fmt)
+
+
+def write_tables(suite: str, outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """Write all tables as `tables.txt`, `.md`, `.tex` and `.csv`; a suite without cells has none."""
+    tables = suite_tables(suite, outcomes)
+    paths = {fmt: folder / f"tables.{extension}" for fmt, extension in EXTENSIONS.items() if tables}
+    for fmt, path in paths.items():
+        storage.write_bytes(path, document(tables, fmt).encode())
+    return list(paths.values())
+
+
+def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
+    """Methods by scenario, as ours | paper | difference where the paper has a number."""
+    row_names, headings = _row_names(grid.rows), _headings(grid.scenarios)
+    best = {scenario: _best(grid, scenario) for scenario in grid.scenarios}
+
+    def cell(scenario: Key, row: Key) -> Cell:
+        entry = grid.entry(scenario, row)
+        return Cell(
+            value=entry.mean,
+            deviation=entry.deviation,
+            count=len(entry.accuracies),
+            paper=_published(suite, scenario, row),
+            status=_status(entry),
+            best=row in best[scenario],
+        )
+
+    rows = tuple(
+        Row(row_names[row], tuple(cell(scenario, row) for scenario in grid.scenarios), row in grid.oracles)
+        for row in grid.rows
+    )
+    compared = any(cell.paper for row in rows for cell in row.cells)
+    seeds = ", ".join(map(str, grid.seeds))
+    notes = [_ACCURACY_NOTE.format(seeds=seeds), *([_PAPER_NOTE] if compared else []), *_failures(grid)]
+    return Table(title, tuple(Column(headings[scenario]) for scenario in grid.scenarios), rows, tuple(notes))
+
+
+def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]) -> Table:
+    """Rank, share of the oracle's gain, paired difference to Fed-ADE and costs of every method."""
+    found = compare(grid)
+    row_names = _row_names(grid.rows)
+    best_rank = min((one.rank for one in found.contenders if one.rank is not None), default=None)
+    rows = tuple(
+        Row(row_names[one.row], _comparison_cells(one, found.cells, best_rank, wall_times), one.oracle)
+        for one in found.contenders
+    )
+    tests = sum(one.t_test is not None or one.wilcoxon is not None for one in found.contenders)
+    facts = {"cells": found.cells, "ranked_cells": found.ranked_cells, "tests": tests}
+    return Table(title, _COMPARISON_COLUMNS, rows, tuple(note.format(**facts) for note in _COMPARISON_NOTES))
+
+
+def _comparison_cells(
+    one: Contender, cells: int, best_rank: float | None, wall_times: Mapping[str, Published]
+) -> tuple[Cell, ...]:
+    pairs = one.paired
+    few = "too few pairs" if pairs is not None and pairs.pairs < 2 else ""
+    partial = "" if one.finished == cells else f"{one.finished} of {cells} cells"
+    times = [wall_times[name] for name in names.paper_rows(dict(one.row)) if name in wall_times]
+    return (
+        Cell(one.rank, best=one.rank is not None and one.rank == best_rank),
+        Cell(None if one.share.share is None else 100 * one.share.share, count=one.share.scenarios),
+        Cell(one.accuracy_post, count=one.finished, status=partial),
+        Cell(one.accuracy_pre, count=one.finished, status=partial),
+        Cell() if pairs is None else Cell(pairs.difference, low=pairs.low, high=pairs.high, count=pairs.pairs),
+        Cell(None if pairs is None else pairs.effect),
+        Cell(one.t_test, status=few),
+        Cell(one.wilcoxon, status=few),
+        Cell(None if pairs is None else pairs.pairs),
+        Cell(one.seconds, count=one.finished, paper=times[0] if times else None),
+        Cell(one.megabytes, count=one.finished),
+    )
+
+
+def _published(suite: str, scenario: Key, row: Key) -> Published | None:
+    numbers = paper.accuracies(suite)
+    where = {label: str(value) for label, value in scenario if label in Place._fields}
+    places = [Place(**where, row=name) for name in names.paper_rows(dict(row))]
+    return next((numbers[place] for place in places if place in numbers), None)
+
+
+def _wall_times(suite: str, benchmarks: int = 1) -> Mapping[str, Published]:
+    """The paper's wall times are averages over all of table 1, so they stand beside a comparison of all of it."""
+    return paper.wall_times() if suite == "table1" and benchmarks == 1 else {}
+
+
+def _best(grid: Grid, scenario: Key) -> frozenset[Key]:
+    """The ranked rows whose mean is the highest as printed; only rows that finished every seed."""
+    entries = {row: grid.entry(scenario, row) for row in grid.ranked}
+    means = {row: round(entry.mean, 2) for row, entry in entries.items() if entry.complete and entry.mean is not None}
+    return frozenset(row for row, mean in means.items() if mean == max(means.values()))
+
+
+def _status(entry: Entry) -> str:
+    if entry.complete:
+        return ""
+    if entry.accuracies:
+        return f"{len(entry.accuracies)} of {len(entry.accuracies) + entry.failed + entry.missing} seeds"
+    return "failed" if entry.failed else "missing"
+
+
+def _failures(grid: Grid) -> list[str]:
+    """Why cells failed: a line for every row and reason."""
+    row_names = _row_names(grid.rows)
+    counts = Counter(
+        (row_names[row], outcome.failure)
+        for (_, row, _), outcome in grid.outcomes.items()
+        if outcome.failure is not None
+    )
+    return [f"Failed: {name}, cells: {count}, reason: {reason}" for (name, reason), count in counts.items()]
+
+
+def _row_names(rows: Sequence[Key]) -> dict[Key, str]:
+    """The paper's names, and the settings that tell rows of the same name apart."""
+    return _named(rows, ROW_LABELS, always="row")
+
+
+def _headings(scenarios: Sequence[Key]) -> dict[Key, str]:
+    """What tells the scenarios of a table apart; the schedule where there is only one."""
+    # The kind of shift goes first: in a table of two benchmarks it says more than the dataset that follows from it.
+    order = dict.fromkeys(("kind", *(label for scenario in scenarios for label, _ in scenario)))
+    return _named(scenarios, order, always=None if len(scenarios) > 1 else "schedule")
+
+
+def _named(keys: Sequence[Key], order: Iterable[str], always: str | None) -> dict[Key, str]:
+    """Each key by the values of the labels that it takes to tell all keys apart, in this order."""
+    labels = [dict(key) for key in keys]
+    kept = [] if always is None else [always]
+    for label in order:
+        if label not in kept and _tells_apart(labels, kept, label):
+            kept.append(label)
+    return {
+        key: ", ".join(names.title(label, found[label]) for label in kept if label in found)
+        for key, found in zip(keys, labels, strict=True)
+    }
+
+
+def _tells_apart(labels: Sequence[Mapping[str, Label]], kept: Sequence[str], label: str) -> bool:
+    """Whether a label differs among keys that the kept labels leave equal."""
+    values: dict[tuple[Label | None, ...], set[Label | None]] = {}
+    for one in labels:
+        values.setdefault(tuple(one.get(name) for name in kept), set()).add(one.get(label))
+    return any(len(found) > 1 for found in values.values())
