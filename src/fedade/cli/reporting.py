@@ -5,11 +5,15 @@ from typing import Annotated
 
 import typer
 
-from fedade.experiments.running import write_report
+from fedade.experiments.suite_report import printed_tables, write_any_report
 
 
 def report_command(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN_OR_SUITE...", help="Folders of runs or suites.")],
+    table: Annotated[
+        str | None, typer.Option(help="Print a suite's tables instead: text, markdown, latex or csv.")
+    ] = None,
 ) -> None:
-    """Draw the figures and the report page of a run again, from its trace."""
-    typer.echo(f"report: {write_report(run)}")
+    """Write the report page of runs and suites again, and the figures of runs, from what their folders hold."""
+    for folder in folders:
+        typer.echo(f"report: {write_any_report(folder)}" if table is None else printed_tables(folder, table))

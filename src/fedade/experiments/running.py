@@ -11,6 +11,7 @@ from typing import Any
 
 import filelock
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from fedade.core import storage, trace
@@ -19,7 +20,9 @@ from fedade.core.provenance import provenance
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.experiments.tracks import Report, Track, run_tracks
 from fedade.reporting.figures import figures, save
-from fedade.reporting.page import page
+from fedade.reporting.page import Page, render
+from fedade.reporting.page.markup import origin, results_table
+from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.results import Result, result, rows
 
 
@@ -114,19 +117,47 @@ def write_report(folder: Path) -> Path:
             f"{folder} holds no finished run (no summary.json); finish it with `fedade run --resume {folder}`"
         )
     experiment = experiment_from(storage.read_yaml(folder / "config.yaml"))
-    found = storage.read_json(folder / "summary.json")["results"]
-    drawn = figures(trace.read(folder / "trace.parquet"))
-    save(drawn, folder / "figures")
+    results = _summarised(folder / "summary.json")
+    table = complete(trace.read(folder / "trace.parquet"), folder / "trace.parquet")
+    save(figures(table), folder / "figures")
     scenario = experiment.scenario
-    content = page(
-        f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
-        rows([Result(**one) for one in found]),
-        drawn,
-        experiment.as_plain(),
-        f"fedade run {shlex.quote(str(folder / 'config.yaml'))}",
+    content = Page(
+        title=f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
+        tables=[results_table(rows(results))],
+        scenes=pack([Scene({}, [_recording(table, one) for one in results])]),
+        config=experiment.as_plain(),
+        command=f"fedade run {shlex.quote(str(folder / 'config.yaml'))}",
+        facts={
+            "clients": str(scenario.num_clients),
+            "timesteps": str(scenario.num_timesteps),
+            "samples per batch": str(scenario.samples),
+            "model": scenario.model,
+            "seeds": ", ".join(map(str, experiment.seeds)),
+        },
+        provenance=origin(_provenance(folder)),
     )
-    storage.write_bytes(folder / "report.html", content.encode())
+    storage.write_bytes(folder / "report.html", render(content).encode())
     return folder / "report.html"
+
+
+def _provenance(folder: Path) -> dict[str, Any]:
+    """What the run wrote down about itself; a page can do without."""
+    path = folder / "provenance.json"
+    return storage.read_json(path) if path.is_file() else {}
+
+
+def _summarised(path: Path) -> list[Result]:
+    try:
+        return [Result(**one) for one in storage.read_json(path)["results"]]
+    except (KeyError, TypeError) as error:
+        raise FedadeError(f"{path} is no summary of this version ({error}); delete it and resume the run") from error
+
+
+def _recording(table: pa.Table, one: Result) -> Recording:
+    def read() -> pa.Table:
+        return table.filter((pc.field("method") == one.method) & (pc.field("seed") == one.seed))
+
+    return Recording(one.method, one.seed, one.oracle, read)
 
 
 def check_device(device: str) -> str:

@@ -1,0 +1,173 @@
+"""The report page of a suite, from what its folder holds."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fedade import __version__
+from fedade.core import storage, trace
+from fedade.core.errors import FedadeError
+from fedade.experiments.bench.folder import Record, records
+from fedade.experiments.products import recorded
+from fedade.experiments.running import write_report
+from fedade.experiments.suites import suite_of
+from fedade.experiments.suites.cell import FORMAT, Suite
+from fedade.reporting import names
+from fedade.reporting.grid import Key, row_of, scenario_of
+from fedade.reporting.page import Page, render
+from fedade.reporting.page.markup import HtmlTable, origin, results_table, suite_table
+from fedade.reporting.page.scenes import Recording, Scene, complete, pack
+from fedade.reporting.results import Result, rows
+from fedade.reporting.tables import printed, suite_tables
+
+_MORE_THAN_ONE_LINE = 5
+"""Damaged cells that are named one by one."""
+
+_QUESTION = (
+    "How well do clients keep up with their own drifting data, without labels? Choose what the plots show; the tables "
+    "cover everything."
+)
+
+
+def is_suite(folder: Path) -> bool:
+    """Whether a folder is one that `fedade bench` made."""
+    return (folder / "suite.json").is_file()
+
+
+def write_any_report(folder: Path) -> Path:
+    """The report page of a run or of a suite."""
+    return write_suite_report(folder) if is_suite(folder) else write_report(folder)
+
+
+def printed_tables(folder: Path, fmt: str) -> str:
+    """The tables of a suite's folder in a format."""
+    if not is_suite(folder):
+        raise FedadeError(f"{folder} is not the folder of a suite (no suite.json); --table prints those of suites")
+    suite = _suite_in(folder)
+    return printed(suite.name, [one.outcome for one in recorded(suite, folder)], fmt)
+
+
+def write_suite_report(folder: Path) -> Path:
+    """One page for all cells that ended; what is missing, failed or damaged is told on top."""
+    suite = _suite_in(folder)
+    ended = recorded(suite, folder)
+    done = [one for one in ended if one.finding.state == "done"]
+    if not done:
+        raise FedadeError(f"{folder} holds no finished cell; run `fedade bench {suite.name} --out {folder}` first")
+    groups = _by_scenario(done)
+    packed = pack([_scene(members) for members in groups.values()])
+    content = Page(
+        title=f"{suite.name}: {suite.summary}",
+        question=_QUESTION,
+        facts={"cells": str(len(done)), "seeds": ", ".join(map(str, sorted({one.cell.seed for one in done})))},
+        notes=[*_gaps(suite, folder, ended), *packed.broken],
+        tables=[suite_table(table) for table in suite_tables(suite.name, [one.outcome for one in ended])],
+        scene_tables=[_scene_table(key, members) for key, members in groups.items()],
+        scenes=packed,
+        config=_config(suite, groups),
+        command=f"fedade bench {suite.name} --out {shlex.quote(str(folder))}",
+        provenance=origin(storage.read_json(done[0].path / "cell.json").get("provenance", {})),
+    )
+    storage.write_bytes(folder / "report.html", render(content).encode())
+    return folder / "report.html"
+
+
+def _suite_in(folder: Path) -> Suite:
+    said = storage.read_json(folder / "suite.json")
+    if said.get("format") != FORMAT:
+        raise FedadeError(
+            f"{folder} has format {said.get('format')} of fedade {said.get('version')}, this is format {FORMAT} of "
+            f"fedade {__version__}; report it with the version that made it"
+        )
+    return suite_of(str(said.get("suite")))
+
+
+def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
+    groups: dict[Key, list[Record]] = {}
+    for one in done:
+        groups.setdefault(scenario_of(one.outcome), []).append(one)
+    return groups
+
+
+def _scene(members: Sequence[Record]) -> Scene:
+    titles = _row_titles(members)
+    labels = {label: _shown(label, value) for label, value in scenario_of(members[0].outcome)}
+    return Scene(labels, [_recording(one, titles[row_of(one.outcome)]) for one in members])
+
+
+def _shown(label: str, value: object) -> str:
+    """Without the letter that `names.title` puts before numbers: the chooser has the label beside it."""
+    return names.title(label, value) if isinstance(value, str) else f"{value:g}"
+
+
+def _recording(one: Record, title: str) -> Recording:
+    def read() -> pa.Table:
+        path = one.path / "trace.parquet"
+        return complete(trace.read(path), path)
+
+    oracle = one.finding.result is not None and one.finding.result.oracle
+    return Recording(title, one.cell.seed, oracle, read)
+
+
+def _row_titles(members: Sequence[Record]) -> dict[Key, str]:
+    """The rows' names, with their settings where several rows have one name."""
+    keys = {row_of(one.outcome): dict(row_of(one.outcome)) for one in members}
+    shared = Counter(labels["row"] for labels in keys.values())
+    return {
+        key: ", ".join(
+            names.title(label, value)
+            for label, value in labels.items()
+            if label == "row" or (shared[labels["row"]] > 1 and label != "method")
+        )
+        for key, labels in keys.items()
+    }
+
+
+def _scene_table(key: Key, members: Sequence[Record]) -> HtmlTable:
+    titles = _row_titles(members)
+    # Source and the oracle keep their registered names, by which the share of the oracle's gain is found.
+    found: list[Result] = [
+        one.finding.result._replace(method=titles[row_of(one.outcome)])
+        for one in members
+        if one.finding.result is not None
+    ]
+    return results_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
+
+
+def _gaps(suite: Suite, folder: Path, ended: Sequence[Record]) -> list[str]:
+    """What a reader must know of cells that are not in the tables."""
+    seeds = sorted({one.cell.seed for one in ended})
+    wanted = {cell.address for cell in suite.cells(seeds)}
+    missing = wanted - {one.path.name for one in ended}
+    notes = []
+    if missing:
+        notes.append(
+            f"{len(missing)} of the suite's {len(wanted)} cells for seeds {', '.join(map(str, seeds))} have not been "
+            f"run; continue with: fedade bench {suite.name} --out {folder}"
+        )
+    failed = [one for one in ended if one.finding.state == "failed"]
+    if failed:
+        notes.append(f"{len(failed)} cells failed; the reasons are under the tables.")
+    damaged = [one for one in records(folder) if one.finding.state == "damaged"]
+    notes += [f"Left out: {one.finding.reason}" for one in damaged[:_MORE_THAN_ONE_LINE]]
+    if len(damaged) > _MORE_THAN_ONE_LINE:
+        notes.append(f"Left out: {len(damaged) - _MORE_THAN_ONE_LINE} more damaged cells.")
+    return notes
+
+
+def _config(suite: Suite, groups: Mapping[Key, Sequence[Record]]) -> dict[str, Any]:
+    """Settings of every scenario and row; what single cells were run with is in their `cell.json`."""
+    scenarios, methods = {}, {}
+    for key, members in groups.items():
+        plain = members[0].cell.experiment.as_plain()
+        title = ", ".join(names.title(label, value) for label, value in key)
+        scenarios[title] = {"scenario": plain["scenario"], "federation": plain["federation"]}
+        titles = _row_titles(members)
+        for one in members:
+            own = one.cell.experiment.as_plain()
+            methods[titles[row_of(one.outcome)]] = {"method": own["methods"][0], "settings": own["method"]}
+    return {"suite": suite.name, "rows": methods, "scenarios": scenarios}

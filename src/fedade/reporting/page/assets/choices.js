@@ -1,0 +1,63 @@
+// What can be chosen in a scene.
+
+const TITLES = {
+  accuracy_post: "accuracy after adaptation",
+  accuracy_pre: "accuracy before adaptation",
+  accuracy_fresh: "accuracy on a fresh draw",
+  learning_rate: "learning rate η",
+  s_unc: "S_unc (uncertainty)",
+  s_rep: "S_rep (representation)",
+  s: "S (combined)",
+  severity: "corruption severity",
+  participated: "rounds taken part in",
+};
+const DASHES = ["", "7 3", "2.5 2.5", "9 3 2 3", "14 4"];
+const COLOURS = 8;
+
+const titleOf = (column) => TITLES[column] ?? column.replaceAll("_", " ");
+const isAccuracy = (column) => column.startsWith("accuracy");
+const isOurs = (method) => /^fed-?ade(?![\w-])/i.test(method);
+
+// Plain lines in the clearest colours go to the method that this project is about, then to those it is compared with.
+const COLOUR_ORDER = [...index.methods]
+  .sort((a, b) => isOurs(b.name) - isOurs(a.name) || a.oracle - b.oracle)
+  .map(({ name }) => name);
+
+/** Colour and dash of a method: the same in every scene. */
+function lookOf(method) {
+  const place = COLOUR_ORDER.indexOf(method);
+  return { colour: `var(--series-${place % COLOURS})`, dash: DASHES[Math.floor(place / COLOURS) % DASHES.length] };
+}
+
+const nameOf = (method) => (index.methods.find(({ name }) => name === method)?.oracle ? `${method} (oracle)` : method);
+const scene = () => index.scenes[state.scene];
+const sceneMethods = () =>
+  index.methods.map(({ name }) => name).filter((name) => scene().tracks.some((one) => one.method === name));
+const sceneSeeds = () => distinct(scene().tracks.map((one) => one.seed)).sort(byNumber);
+const detailed = () => scene().tracks.filter((one) => one.detail);
+const detailedMethods = () => sceneMethods().filter((name) => detailed().some((one) => one.method === name));
+const detailedSeeds = () =>
+  distinct(
+    detailed()
+      .filter((one) => one.method === state.method)
+      .map((one) => one.seed),
+  ).sort(byNumber);
+const chosenTrack = () => detailed().find((one) => one.method === state.method && one.seed === state.seed);
+const columns = () => Object.keys(chosenTrack()?.detail.columns ?? {});
+const clients = () => counted(chosenTrack()?.detail.clients ?? []);
+const timesteps = () => counted(chosenTrack()?.timesteps ?? []);
+const scores = () => Object.keys(TITLES).filter((name) => scene().tracks.some((one) => one.curves[name]));
+
+/** Keep the choice possible: another scene may lack a method, a seed or a measure. */
+function settle() {
+  const orFirst = (value, allowed) => (allowed.includes(value) ? value : (allowed[0] ?? null));
+  state.score = orFirst(state.score, scores());
+  state.curveSeed = orFirst(state.curveSeed, ["all", ...sceneSeeds()]);
+  const methods = detailedMethods();
+  const ours = methods.find(isOurs);
+  state.method = methods.includes(state.method) ? state.method : (ours ?? methods[0] ?? null);
+  state.seed = orFirst(state.seed, detailedSeeds());
+  state.column = orFirst(state.column, columns());
+  state.client = orFirst(state.client, clients());
+  state.timestep = timesteps().includes(state.timestep) ? state.timestep : (timesteps().at(-1) ?? null);
+}
