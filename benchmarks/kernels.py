@@ -52,7 +52,7 @@ class Shape(NamedTuple):
 
     @property
     def result(self) -> Image:
-        return convolved(self.image, self.outputs, self.kernel, self.stride)
+        return convolved(self.image, self.outputs, self.stride)
 
     @property
     def operations(self) -> int:
@@ -189,11 +189,14 @@ def check(network: Network, mode: Mode) -> None:
     size = network.shapes[0].image.height
     images = randoms(generator, 3, 2, 3, size, size).to(mode.dtype)
     parameters = [parameter.to(mode.dtype).float() for parameter in network_parameters(network, 3, generator)]
-    got, again = (per_client_gradients(network, parameters, images, mode) for _ in range(2))
-    expected = per_client_gradients(network, [parameter.double() for parameter in parameters], images.double(), mode)
-    worst = max(error(ours, theirs) for ours, theirs in zip(got, expected, strict=True))
+    fused = partial(fused_layers, tf32=mode.tf32)
+    got, again = (per_client_gradients(fused, network, parameters, images) for _ in range(2))
+    exact = per_client_gradients(fused, network, [parameter.double() for parameter in parameters], images.double())
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=mode.tf32):
+        plain = per_client_gradients(reference.fused_layers, network, parameters, images)
+    ours, theirs = (max(map(error, gradients, exact)) for gradients in (got, plain))
     same = all(torch.equal(one, two) for one, two in zip(got, again, strict=True))
-    print(f"gradients: worst error {worst:.1e}; same bits twice: {same}", flush=True)
+    print(f"gradients: worst error {ours:.1e}, plain PyTorch's {theirs:.1e}; same bits twice: {same}", flush=True)
 
 
 def network_parameters(network: Network, clients: int, generator: torch.Generator) -> list[Tensor]:
@@ -222,11 +225,13 @@ def logits(layers: Callable[..., Tensor], network: Network, parameters: Sequence
     return F.linear(features, head)
 
 
-def per_client_gradients(network: Network, parameters: Sequence[Tensor], images: Tensor, mode: Mode) -> list[Tensor]:
+def per_client_gradients(
+    layers: Callable[..., Tensor], network: Network, parameters: Sequence[Tensor], images: Tensor
+) -> list[Tensor]:
     """Gradients of a label-free loss, the entropy of predictions, of all clients at once."""
 
     def entropy(parameters: Sequence[Tensor], images: Tensor) -> Tensor:
-        scores = logits(partial(fused_layers, tf32=mode.tf32), network, parameters, images).log_softmax(-1)
+        scores = logits(layers, network, parameters, images).log_softmax(-1)
         return -(scores.exp() * scores).sum(-1).mean()
 
     result: list[Tensor] = vmap(grad(entropy))(list(parameters), images)
@@ -239,7 +244,8 @@ def time_step(network: Network, mode: Mode, clients: int, samples: int) -> None:
     size = network.shapes[0].image.height
     parameters = network_parameters(network, clients, generator)
     sets = [channels_last(generator, clients, samples, size, mode) for _ in range(COPIES)]
-    time = milliseconds(lambda copy: per_client_gradients(network, parameters, sets[copy], mode))
+    fused = partial(fused_layers, tf32=mode.tf32)
+    time = milliseconds(lambda copy: per_client_gradients(fused, network, parameters, sets[copy]))
     rate = 3 * network.operations * clients * samples / time / 1e9
     print(f"joint step of {clients} x {samples}: {time:.3f} ms, {rate:.0f} TFLOP/s", flush=True)
 

@@ -14,7 +14,7 @@ from fedade.core.scenario import Batch, Scenario, Streams
 from fedade.engine.clock import beginning
 from fedade.methods import METHODS
 
-from ..helpers import clock, final_world, first_view, only, run
+from ..helpers import final_world, first_view, only, run
 
 EXPECTED_METHODS = 33
 QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}

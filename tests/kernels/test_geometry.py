@@ -38,7 +38,7 @@ def meetings(window: Window) -> Counter[tuple[int, int, int, int, int, int]]:
 def definition(kernel: int, stride: int) -> set[tuple[int, int, int, int, int, int]]:
     """y[u, v] needs x[stride * u + row - padding, stride * v + column - padding]."""
     padding = kernel // 2
-    result = convolved(Image(HEIGHT, WIDTH, 1), 1, kernel, stride)
+    result = convolved(Image(HEIGHT, WIDTH, 1), 1, stride)
     return {
         (u, v, stride * u + row - padding, stride * v + column - padding, row, column)
         for u in range(result.height)

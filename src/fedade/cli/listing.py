@@ -10,6 +10,7 @@ from fedade.cli.tables import print_entries
 from fedade.core.method import FederatedMethod
 from fedade.data.inventory import describe
 from fedade.experiments.presets import DEFAULT, PRESETS
+from fedade.experiments.suites import SUITES
 from fedade.maths.schedules import SCHEDULES, VARIANTS
 from fedade.methods import METHODS
 from fedade.models import MODELS
@@ -27,6 +28,7 @@ class Kind(StrEnum):
     schedules = "schedules"
     measures = "measures"
     presets = "presets"
+    suites = "suites"
 
 
 def list_command(
@@ -76,6 +78,10 @@ def _presets() -> Entries:
     return [{"name": name, "default": name == DEFAULT, **_flat(make())} for name, make in PRESETS.items()]
 
 
+def _suites() -> Entries:
+    return [{"name": one.name, "summary": one.summary, "cells": len(one.cells(one.seeds))} for one in SUITES.values()]
+
+
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     scenario = settings["scenario"]
     return {key: scenario.get(key) for key in ("dataset", "kind", "model")}
@@ -88,4 +94,5 @@ _LISTINGS: Mapping[Kind, Callable[[], Entries]] = {
     Kind.schedules: _schedules,
     Kind.measures: _measures,
     Kind.presets: _presets,
+    Kind.suites: _suites,
 }

@@ -29,7 +29,8 @@ def fused_convolution(
     """relu(conv(images) + bias + residual) of one client, the relu if asked for.
 
     Images `[samples, channels, height, width]` lie in channels-last memory, or are brought there; weights `[outputs,
-    channels, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to the stride.
+    channels, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to the
+    stride.
     """
     inputs = [images] if residual is None else [images, residual]
     layer = Layer(0, stride, residual=None if residual is None else 1, relu=relu)

@@ -32,4 +32,4 @@ class Aside:
 
 @cache
 def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -6,15 +6,12 @@ convolutions want them, `[lanes, outputs, kernel, kernel, channels]`.
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from fedade.kernels.lanes import Dims
-from fedade.kernels.lanes import _lanes as as_lanes
-from fedade.kernels.lanes import _mapped as mapped_again
+from fedade.kernels.lanes import Dims, as_lanes, mapped_again
 
 BLOCK = 1024
 
@@ -24,7 +21,7 @@ def folded(
 ) -> tuple[Tensor, Tensor]:
     """Weights `[outputs, channels, kernel, kernel]` and bias of one client."""
     tensors = (value[None] for value in (weights, scale, shift, mean, variance))
-    both: tuple[Tensor, Tensor] = Fold.apply(eps, *tensors)  # type: ignore[no-untyped-call]
+    both: tuple[Tensor, Tensor] = Fold.apply(eps, *tensors)
     return both[0][0], both[1][0]
 
 
@@ -115,7 +112,7 @@ def _lane_strides(parts: list[Tensor]) -> list[int]:
 
 
 @triton.jit
-def fold_kernel(  # type: ignore[no-untyped-def]
+def fold_kernel(
     weights, scale, shift, mean, variance, result, bias, eps,
     weights_lane, scale_lane, shift_lane, mean_lane, variance_lane,
     outputs, channels, taps, BLOCK: tl.constexpr,  # noqa: N803
@@ -136,7 +133,7 @@ def fold_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def unfold_kernel(  # type: ignore[no-untyped-def]
+def unfold_kernel(
     of_weights, of_bias, weights, scale, mean, variance, own, of_scale, eps,
     of_weights_lane, of_bias_lane, weights_lane, scale_lane, mean_lane, variance_lane,
     outputs, channels, taps, BLOCK: tl.constexpr,  # noqa: N803

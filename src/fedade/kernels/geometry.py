@@ -30,10 +30,10 @@ class Image:
 class Window:
     """Where groups of outputs find their sources.
 
-    Group (u, g) in phase a covers output row `phases * u + a` and columns `outputs * g + p`. Its window begins at source
-    row `row_step * u - row_offset` and column `column_step * g - column_offset`. Source (i, j) of the window meets output
-    p by the tap in row `row_tap[0] + row_tap[1] * a + row_tap[2] * i` and in column `column_tap[0] + column_tap[1] * j +
-    column_tap[2] * p`, if the kernel has it.
+    Group (u, g) in phase a covers output row `phases * u + a` and columns `outputs * g + p`. Its window begins at
+    source row `row_step * u - row_offset` and column `column_step * g - column_offset`. Source (i, j) of the window
+    meets output p by the tap in row `row_tap[0] + row_tap[1] * a + row_tap[2] * i` and in column
+    `column_tap[0] + column_tap[1] * j + column_tap[2] * p`, if the kernel has it.
     """
 
     source: Image
@@ -76,8 +76,8 @@ class Window:
         return self.columns * self.source.channels
 
 
-def convolved(source: Image, channels: int, kernel: int, stride: int) -> Image:
-    """The output of a convolution with padding `kernel // 2`."""
+def convolved(source: Image, channels: int, stride: int) -> Image:
+    """The output of a convolution with an odd kernel and padding `kernel // 2`."""
     return Image(-(-source.height // stride), -(-source.width // stride), channels)
 
 
@@ -86,7 +86,7 @@ def forward_window(source: Image, channels: int, kernel: int, stride: int, outpu
     padding = kernel // 2
     return Window(
         source=source,
-        output=convolved(source, channels, kernel, stride),
+        output=convolved(source, channels, stride),
         kernel=kernel,
         phases=1,
         outputs=outputs,
@@ -109,7 +109,7 @@ def input_gradient_window(image: Image, channels: int, kernel: int, stride: int,
     padding = kernel // 2
     offset = (kernel - 1 - padding) // stride
     return Window(
-        source=convolved(image, channels, kernel, stride),
+        source=convolved(image, channels, stride),
         output=image,
         kernel=kernel,
         phases=stride,

@@ -1,8 +1,8 @@
 """Chains of fused convolutions as differentiable operations that `vmap` turns into lanes of one kernel.
 
-Everything here has a lane axis in front: images `[lanes, samples, height, width, channels]`, weights `[lanes, outputs,
-kernel, kernel, channels]`, biases `[lanes, outputs]`. A tensor with one lane is shared by all. `vmap` over clients makes
-lanes of them; where the weights are not mapped, it makes one longer batch instead.
+Everything here has a lane axis in front: images `[lanes, samples, height, width, channels]`, weights `[lanes,
+outputs, kernel, kernel, channels]`, biases `[lanes, outputs]`. A tensor with one lane is shared by all. `vmap` over
+clients makes lanes of them; where the weights are not mapped, it makes one longer batch instead.
 """
 
 from collections.abc import Sequence
@@ -115,11 +115,11 @@ class LayerChain(Function):
         dims = in_dims[1:]
         inputs, batch = plan.inputs, info.batch_size
         if any(dim is not None for dim in dims[inputs:]):
-            return _mapped(batch, LayerChain.apply(plan, *_lanes(batch, dims, tensors)))
+            return mapped_again(batch, LayerChain.apply(plan, *as_lanes(batch, dims, tensors)))
         images = [_samples(tensor, dim, batch) for tensor, dim in zip(tensors, dims[:inputs], strict=False)]
         results = LayerChain.apply(plan, *images, *tensors[inputs:])
         layers = len(plan.layers)
-        outputs = tuple(image.unflatten(1, (batch, -1)) for image in results[:-layers])
+        outputs = tuple(image.reshape(len(image), batch, -1, *image.shape[2:]) for image in results[:-layers])
         return (*outputs, *results[-layers:]), (1,) * len(outputs) + (None,) * layers
 
 
@@ -150,8 +150,8 @@ class LayerChainGradient(Function):
         info: Any, in_dims: Any, plan: Plan, needed: tuple[bool, ...], *tensors: Tensor
     ) -> tuple[tuple[Tensor, ...], Dims]:
         """Clients are lanes."""
-        results = LayerChainGradient.apply(plan, needed, *_lanes(info.batch_size, in_dims[2:], tensors))
-        return _mapped(info.batch_size, results)
+        results = LayerChainGradient.apply(plan, needed, *as_lanes(info.batch_size, in_dims[2:], tensors))
+        return mapped_again(info.batch_size, results)
 
 
 def _padded(tensor: Tensor, padding: int) -> Tensor:
@@ -164,7 +164,7 @@ def _packed(weights: Tensor, dtype: torch.dtype) -> Tensor:
     return weights.to(dtype, memory_format=torch.contiguous_format, copy=True)
 
 
-def _lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:
+def as_lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Make the mapped axis part of the lane axis; a lane that all share stays one."""
     moved = [tensor if dim is None else tensor.movedim(dim, 0) for tensor, dim in zip(tensors, dims, strict=True)]
     lanes = max(tensor.shape[0 if dim is None else 1] for tensor, dim in zip(moved, dims, strict=True))
@@ -178,10 +178,12 @@ def _lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _mapped(batch: int, results: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Dims]:
+def mapped_again(batch: int, results: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Dims]:
     """Take the mapped axis out of the lane axis again."""
     lanes = max(len(result) for result in results)
-    outputs = tuple(result.unflatten(0, (batch, -1)) if len(result) == lanes else result for result in results)
+    outputs = tuple(
+        result.reshape(batch, -1, *result.shape[1:]) if len(result) == lanes else result for result in results
+    )
     return outputs, tuple(0 if len(result) == lanes else None for result in results)
 
 

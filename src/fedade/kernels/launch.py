@@ -12,12 +12,8 @@ import torch
 from torch import Tensor
 
 from fedade.kernels.geometry import Image, Window, forward_window, input_gradient_window
-from fedade.kernels.products import (
-    spread_mean_gradient,
-    sum_of_partials,
-    window_outer_product,
-    window_product,
-)
+from fedade.kernels.products import window_outer_product, window_product
+from fedade.kernels.reductions import spread_mean_gradient, sum_of_partials, sums_of_pieces
 from fedade.kernels.tilings import (
     SplitTiling,
     Tiling,
@@ -28,14 +24,17 @@ from fedade.kernels.tilings import (
 )
 
 FORWARD_PRECISION = {"float32": "tf32x3", "tf32": "tf32"}
-GRADIENT_PRECISION = {"float32": "bf16x6", "tf32": "tf32"}
+GRADIENT_PRECISION = {"float32": "bf16x6", "tf32": "bf16x3"}
 """How tensor cores multiply float32: three products of tf32 and six of bf16 are both as good as float32 itself.
 
-Where an operand has to be turned, six of bf16 are faster, because tf32 cannot be turned on the way to the tensor cores.
+In gradients, an operand has to be turned on the way to the tensor cores. That can be done with bf16 only, so they are
+made of products of bf16; three of them are better than one of tf32.
 """
 SUM_SPLITS, SUM_BLOCK = 16, 2048
 """Splits at most, and numbers in all, that are summed at a time."""
 SPREAD_BLOCK = 2048
+ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
+"""Rows that one program sums, and numbers that it reads at a time."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def weight_gradient(
     groups = samples * window.groups
     tiles = _blocks(window.breadth, block.breadth) * _blocks(window.stretch, block.depth) * window.rows // rows_together
     steps = _blocks(groups, block.groups)
-    steps_per_split = _blocks(steps, _blocks(tiling.programs, tiles * lanes))
+    steps_per_split = _blocks(steps, max(1, tiling.programs // (tiles * lanes)))
     splits = _blocks(steps, steps_per_split)
     partial_size = window.rows * window.breadth * window.stretch + window.breadth
     partial = images.new_empty((lanes, splits, partial_size), dtype=torch.float32)
@@ -143,8 +142,26 @@ def weight_gradient(
         BLOCK_SPLITS=splits_at_once,
         BLOCK=SUM_BLOCK // splits_at_once,
     )
-    of_bias = total[:, size:] if tiling.with_sums else gradient.sum((1, 2, 3))
-    return total[:, :size].unflatten(1, shape), of_bias
+    of_bias = total[:, size:] if tiling.with_sums else _sums_per_channel(gradient)
+    return total[:, :size].view(lanes, *shape), of_bias
+
+
+def _sums_per_channel(images: Tensor) -> Tensor:
+    """`[lanes, channels]` in float32; two stages, so that all of the device can help."""
+    lanes, channels = len(images), images.shape[-1]
+    rows = images[0].numel() // channels
+    sums = images.new_empty((lanes, _blocks(rows, ROWS_PER_PIECE), channels), dtype=torch.float32)
+    block = power_of_two(channels)
+    sums_of_pieces[(sums.shape[1], lanes)](
+        images,
+        sums,
+        rows,
+        ROWS_PER_PIECE,
+        CHANNELS=channels,
+        BLOCK_ROWS=max(1, ROW_BLOCK // block),
+        BLOCK_CHANNELS=block,
+    )
+    return sums.sum(1)
 
 
 def mean_gradient(gradient: Tensor, output: Tensor, rectified: bool) -> Tensor:

@@ -171,8 +171,8 @@ def window_outer_product(
 ):
     """partial[lane, split, row] = sum over the split's groups of gradient (x) window row; behind it, of the gradient.
 
-    A program sees to ROWS_TOGETHER (1, or all 3) rows of the window. Without a stride, it reads a row of the source once
-    and lets it meet the gradients of several rows of groups; with one, it reads the gradient of a group once.
+    A program sees to ROWS_TOGETHER (1, or all 3) rows of the window. Without a stride, it reads a row of the source
+    once and lets it meet the gradients of several rows of groups; with one, it reads the gradient of a group once.
     """
     BREADTH: tl.constexpr = OUTPUTS * OUTPUT_CHANNELS
     STRETCH: tl.constexpr = COLUMNS * CHANNELS
@@ -264,67 +264,3 @@ def window_outer_product(
     if WITH_SUMS and (chunk == 0) & ((first_tap == ROW_OFFSET) | (ROWS_TOGETHER == 3)):
         place += ROWS * BREADTH * STRETCH
         tl.store(partial + place + number, tl.sum(gradient_sum, axis=0), mask=number < BREADTH)
-
-
-@triton.jit
-def sum_of_partials(
-    partial,
-    total,
-    splits,
-    OUTPUT_CHANNELS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    KERNEL: tl.constexpr,
-    STRIDE: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCK_SPLITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """total[lane] = gradient of packed weights, then of the bias: sums over splits and over the outputs of a group.
-
-    The tap in column c met output p at window column c + STRIDE * p.
-    """
-    STRETCH: tl.constexpr = COLUMNS * CHANNELS
-    BREADTH: tl.constexpr = OUTPUTS * OUTPUT_CHANNELS
-    WEIGHTS: tl.constexpr = OUTPUT_CHANNELS * KERNEL * KERNEL * CHANNELS
-    PARTIAL_WEIGHTS: tl.constexpr = KERNEL * BREADTH * STRETCH
-
-    lane = tl.program_id(1).to(tl.int64)
-    element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    exists = element < WEIGHTS + OUTPUT_CHANNELS
-    column_and_channel = element % (KERNEL * CHANNELS)
-    tap_row = element // (KERNEL * CHANNELS) % KERNEL
-    output_channel = element // (KERNEL * KERNEL * CHANNELS)
-    place = (tap_row * BREADTH + output_channel) * STRETCH + column_and_channel
-    place = tl.where(element < WEIGHTS, place, PARTIAL_WEIGHTS + element - WEIGHTS)
-    step = tl.where(element < WEIGHTS, OUTPUT_CHANNELS * STRETCH + STRIDE * CHANNELS, OUTPUT_CHANNELS)
-    result = tl.zeros((BLOCK,), dtype=tl.float32)
-    for first in range(0, splits, BLOCK_SPLITS):
-        split = first + tl.arange(0, BLOCK_SPLITS)
-        rows = partial + (lane * splits + split) * (PARTIAL_WEIGHTS + BREADTH)
-        mask = (split < splits)[:, None] & exists[None, :]
-        for output in tl.static_range(OUTPUTS):
-            pieces = tl.load(rows[:, None] + (place + output * step)[None, :], mask=mask, other=0.0)
-            result += tl.sum(pieces, axis=0)
-    tl.store(total + lane * (WEIGHTS + OUTPUT_CHANNELS) + element, result, mask=exists)
-
-
-@triton.jit
-def spread_mean_gradient(
-    gradient,
-    gate,
-    output,
-    numbers,
-    PLANE: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    GATED: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """output[sample, pixel, channel] = gradient[sample, channel] / PLANE, where gate > 0 if GATED."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    exists = place < numbers
-    sample = place // (PLANE * CHANNELS)
-    value = tl.load(gradient + sample * CHANNELS + place % CHANNELS, mask=exists, other=0.0).to(tl.float32) / PLANE
-    if GATED:
-        value = tl.where(tl.load(gate + place, mask=exists, other=0.0) > 0, value, 0.0)
-    tl.store(output + place, value.to(output.dtype.element_ty), mask=exists)

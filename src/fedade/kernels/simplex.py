@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 def iterate(start: Tensor, constant: Tensor, matrix: Tensor, share: float, iterations: int) -> Tensor:
     """s <- constant + |s| matrix + share s, so many times, for vectors along any leading axes."""
-    result: Tensor = _Iterate.apply(start, constant, matrix, share, iterations)  # type: ignore[no-untyped-call]
+    result: Tensor = _Iterate.apply(start, constant, matrix, share, iterations)
     return result
 
 
@@ -50,7 +50,7 @@ class _Iterate(Function):
 
 
 @triton.jit
-def _iterations(  # type: ignore[no-untyped-def]
+def _iterations(
     start, constant, matrix, result, iterations,
     SHARE: tl.constexpr, CLASSES: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip

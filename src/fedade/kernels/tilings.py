@@ -1,4 +1,4 @@
-"""Block sizes by shape, chosen from measurements (`benchmarks/kernels.py`), so that nothing is tuned while users wait."""
+"""Block sizes by shape, chosen from measurements (`benchmarks/kernels.py`): nothing is tuned while users wait."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,8 @@ class SplitTiling:
     rows_together: bool = False
     """Whether one program sees to all rows of the window: fewer reads, more registers."""
     programs: int = 132
-    """How many there should be, about; a constant, so that sums do not depend on the device."""
+    """How many there may be, if one piece of samples each is not more; a constant, so that sums do not depend on the
+    device. One or two for each of an H200's 132 multiprocessors: a few more would wait for all the others."""
     with_sums: bool = True
     """Whether the bias's gradient is summed on the way; not where registers are short."""
 
@@ -43,12 +44,12 @@ def product_tiling(channels: int, output_channels: int, stride: int, bytes_each:
     if channels <= 4:
         return Tiling(2, 128, _breadth(2 * output_channels), 16, 4, 1)
     if bytes_each == 4:
-        outputs = max(1, 64 // output_channels) if stride == 1 else 1
+        outputs = _outputs(64, output_channels) if stride == 1 else 1
         breadth = _breadth(outputs * output_channels)
         if stride == 1 and breadth == 128:
             return Tiling(outputs, 128, breadth, 32, 8, 3)
         return Tiling(outputs, 64 if outputs > 1 or breadth == 128 else 128, breadth, 32, 4, 3)
-    outputs = max(1, (128 if output_channels > 32 else 64) // output_channels) if stride == 1 else 1
+    outputs = _outputs(128 if output_channels > 32 else 64, output_channels) if stride == 1 else 1
     breadth = _breadth(outputs * output_channels)
     if channels <= 32:
         return Tiling(outputs, 128, breadth, 32, 4, 4)
@@ -57,7 +58,7 @@ def product_tiling(channels: int, output_channels: int, stride: int, bytes_each:
 
 def input_gradient_tiling(channels: int, output_channels: int, stride: int, bytes_each: int) -> Tiling:
     """For the gradient with respect to the input; `channels` are those of its source, the convolution's output."""
-    outputs = stride * max(1, 64 // (stride * output_channels))
+    outputs = stride * _outputs(64, stride * output_channels)
     breadth = _breadth(outputs * output_channels)
     if bytes_each == 4:
         return Tiling(outputs, 64, min(64, breadth), 32, 4, 3)
@@ -72,9 +73,14 @@ def _breadth(number: int) -> int:
     return min(128, power_of_two(number))
 
 
+def _outputs(breadth: int, channels: int) -> int:
+    """How many columns fill a breadth; not many, since windows of more columns meet more zeros."""
+    return max(1, min(4, breadth // channels))
+
+
 def weight_gradient_tiling(channels: int, output_channels: int, stride: int, bytes_each: int) -> SplitTiling:
     """For the gradient with respect to the weights."""
-    outputs = max(1, 64 // output_channels) if stride == 1 else 1
+    outputs = _outputs(64, output_channels) if stride == 1 else 1
     stretch = power_of_two((outputs + 2) * channels)
     if bytes_each == 4:
         depth = min(128, stretch) if stride == 1 else min(64, power_of_two(channels))

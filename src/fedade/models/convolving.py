@@ -76,14 +76,17 @@ class GlobalAverage(nn.Module):
 class Layers(nn.Sequential):
     """A sequence whose convolutions run as chains where they can."""
 
+    def _get_name(self) -> str:
+        return "Sequential"  # trained models are stored under what a network prints; this is still the same network
+
     def forward(self, inputs: Tensor) -> Tensor:
         """All layers in turn."""
         if not statistics_are_fixed(self):
-            return super().forward(inputs)  # type: ignore[no-any-return]
+            return super().forward(inputs)  # type: ignore[no-untyped-call, no-any-return]
         chain, place, layers = Chain(inputs), 0, list(self)
         while place < len(layers):
             layer = layers[place]
-            normalised = _normalised(layers[place:])
+            normalised = leading_convolution(layers[place:])
             if normalised is not None:
                 chain.append(*normalised[:2], chain.last, relu=normalised[2])
                 place += 3 if normalised[2] else 2
@@ -105,8 +108,8 @@ def statistics_are_fixed(module: nn.Module) -> bool:
     return not module.training and isinstance(in_force(), Frozen)
 
 
-def _normalised(layers: list[nn.Module]) -> tuple[nn.Conv2d, BatchNorm, bool] | None:
-    """The convolution and normalisation that come first, and whether a relu follows them."""
+def leading_convolution(layers: list[nn.Module]) -> tuple[nn.Conv2d, BatchNorm, bool] | None:
+    """The convolution and normalisation that come first, if they do, and whether a relu follows them."""
     if len(layers) < 2 or not isinstance(layers[0], nn.Conv2d) or not isinstance(layers[1], BatchNorm):
         return None
     return layers[0], layers[1], len(layers) > 2 and isinstance(layers[2], nn.ReLU)

@@ -6,11 +6,14 @@ from torch import Tensor, nn
 
 from fedade.core.precision import precision_in_force
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.convolving import Chain, Layers, statistics_are_fixed
+from fedade.models.convolving import Chain, Layers, leading_convolution, statistics_are_fixed
 
 
 class Convolution(nn.Conv2d):
     """A convolution without bias that keeps the size, up to its stride, in the precision in force."""
+
+    def _get_name(self) -> str:
+        return "Conv2d"  # trained models are stored under what a network prints; this is still the same network
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Convolved images."""
@@ -51,7 +54,6 @@ class BasicBlock(nn.Module):
     def join(self, chain: Chain, source: int) -> int:
         """The same as part of a longer chain."""
         hidden = chain.append(self.conv1, self.norm1, source)
-        beside = source
-        if isinstance(self.shortcut, Layers):
-            beside = chain.append(*self.shortcut, source, relu=False)
+        projection = leading_convolution(list(self.shortcut.children()))
+        beside = source if projection is None else chain.append(*projection[:2], source, relu=False)
         return chain.append(self.conv2, self.norm2, hidden, beside)

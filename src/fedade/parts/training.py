@@ -74,7 +74,7 @@ class Training:
         vector = torch.cat([value.reshape(-1) for value in start.values()])
 
         def named(joined: Tensor) -> dict[str, Tensor]:
-            parts = joined.split([shape.numel() for shape in shapes.values()])
+            parts = torch.split(joined, [shape.numel() for shape in shapes.values()])
             return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
         for rows in minibatches:

@@ -1,0 +1,164 @@
+"""What a suite leaves behind for people: one list of results, tables, figures."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedade.core import storage
+from fedade.core.seeds import Seeds
+from fedade.experiments.bench.folder import Record, records
+from fedade.experiments.suites.cell import COMMON, Suite
+from fedade.experiments.theory import Case, write_theory
+from fedade.experiments.tracks import Report
+from fedade.maths.schedules import SCHEDULES, VARIANTS
+from fedade.parts.rates import RateBounds
+from fedade.reporting.figures import Figures, save
+from fedade.reporting.results import Result
+from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
+from fedade.reporting.tables import write_tables
+from fedade.scenarios import ScenarioSettings
+from fedade.scenarios.streams import client_schedules, target_priors
+
+SHOWN_ALPHAS = (100.0, 0.1)
+"""The two Dirichlet factors of the paper's figure."""
+
+CIFAR10_CLASSES = 10
+
+
+def recorded(suite: Suite, folder: Path) -> list[Record]:
+    """All cells of a suite's folder that ended, in the suite's order, whichever runs made them."""
+    found = [one for one in records(folder) if one.finding.state in ("done", "failed")]
+    seeds = sorted({one.cell.seed for one in found})
+    place = {frozenset(cell.labels.items()): number for number, cell in enumerate(suite.cells(seeds))}
+    return sorted(found, key=lambda one: place.get(frozenset(one.cell.labels.items()), len(place)))
+
+
+def finish(suite: Suite, folder: Path, device: str, report: Report) -> list[Path]:
+    """Write results, tables and figures of all that the folder holds; returns the files."""
+    found = recorded(suite, folder)
+    written = []
+    if found:
+        storage.write_bytes(folder / "results.csv", results_csv(found).encode())
+        written = [folder / "results.csv", *write_tables(suite.name, [one.outcome for one in found], folder)]
+    if suite.name in _MORE:
+        written += _MORE[suite.name]([one for one in found if one.finding.state == "done"], folder, device, report)
+    return written
+
+
+def results_csv(found: Sequence[Record]) -> str:
+    """One line per cell: its labels, what became of it, and its numbers."""
+    varied = dict.fromkeys(name for one in found for name in one.cell.labels if name not in COMMON)
+    measures = [name for name in Result._fields if name not in COMMON]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*COMMON, *varied, "status", *measures, "reason", "cell"])
+    writer.writeheader()
+    for one in found:
+        numbers = {} if one.finding.result is None else one.finding.result.asdict()
+        ending = {"status": one.finding.state, "reason": one.finding.reason, "cell": one.path.name}
+        writer.writerow({**one.cell.labels, **{name: numbers.get(name) for name in measures}, **ending})
+    return text.getvalue()
+
+
+def _sensitivity(found: Sequence[Record]) -> Figures:
+    """One figure per dataset: Fed-ADE over either bound of its rate, and a fixed rate over itself."""
+    paper = RateBounds()
+    return {
+        f"rates-{dataset}": accuracy_against(
+            [
+                Panel("η_min of Fed-ADE", _curves(_where(members, row="Fed-ADE", high=paper.high), "schedule", "low")),
+                Panel("η_max of Fed-ADE", _curves(_where(members, row="Fed-ADE", low=paper.low), "schedule", "high")),
+                Panel("η of FixLR", _curves(_where(members, row="FixLR"), "schedule", "rate")),
+            ],
+            f"{dataset}: accuracy against the learning rate",
+        )
+        for dataset, members in _by(found, "dataset").items()
+    }
+
+
+def _heterogeneity(found: Sequence[Record]) -> Figures:
+    """Clients as the paper shows them, and accuracy against the Dirichlet factor, one figure per schedule."""
+    priors = {alpha: target_priors(ScenarioSettings(alpha=alpha), Seeds(0), CIFAR10_CLASSES) for alpha in SHOWN_ALPHAS}
+    return {"clients": client_distributions(priors)} | {
+        f"accuracy-{schedule}": accuracy_against(
+            [Panel("Dirichlet factor α", _curves(members, "row", "alpha"))],
+            f"schedule {schedule}: accuracy against how much clients differ",
+        )
+        for schedule, members in _by(found, "schedule").items()
+    }
+
+
+def _schedules(found: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is run for it
+    weights = {
+        schedule: {
+            variant: client_schedules(
+                ScenarioSettings.model_validate({"schedule": schedule, "variant": variant, "num_clients": 1}), Seeds(0)
+            )[0]
+            for variant in VARIANTS
+        }
+        for schedule in SCHEDULES
+    }
+    return {"schedules": schedules_over_time(weights)}
+
+
+def _theory(found: Sequence[Record], folder: Path, device: str, report: Report) -> list[Path]:
+    """Regret, path lengths and bounds of the runs, which are replayed for it."""
+    if not found:
+        return []
+    cases = [Case(one.cell.labels, one.cell.experiment, one.path / "trace.parquet") for one in found]
+    write_theory(cases, folder, device=device, report=lambda _, done, of: report("theory", done, of))
+    return [folder / name for name in ("theory.csv", "theory.md", "regret-T.png", "regret-S.png")]
+
+
+More = Callable[[Sequence[Record], Path, str, Report], list[Path]]
+"""What one suite leaves besides results and tables: finished cells, folder, device and report in, files out."""
+
+
+def _saved(draw: Callable[[Sequence[Record]], Figures]) -> More:
+    def write(found: Sequence[Record], folder: Path, _device: str, _report: Report) -> list[Path]:
+        drawn = draw(found)
+        save(drawn, folder / "figures")
+        return [folder / "figures" / f"{name}.png" for name in drawn]
+
+    return write
+
+
+_MORE: Mapping[str, More] = {
+    "fig-lr": _saved(_sensitivity),
+    "fig-dirichlet": _saved(_heterogeneity),
+    "fig-schedules": _saved(_schedules),
+    "theory": _theory,
+}
+
+
+def _where(found: Iterable[Record], **labels: object) -> list[Record]:
+    return [one for one in found if all(one.cell.labels.get(name) == value for name, value in labels.items())]
+
+
+def _by(found: Iterable[Record], label: str) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for one in found:
+        if label in one.cell.labels:
+            groups.setdefault(str(one.cell.labels[label]), []).append(one)
+    return groups
+
+
+def _curves(found: Iterable[Record], name: str, setting: str) -> list[Curve]:
+    """Accuracy against a setting, a curve for every value of another label."""
+    return [_curve(title, members, setting) for title, members in _by(found, name).items()]
+
+
+def _curve(title: str, found: Iterable[Record], setting: str) -> Curve:
+    accuracies: dict[float, list[float]] = {}
+    for one in found:
+        if setting in one.cell.labels and one.finding.result is not None:
+            accuracies.setdefault(float(one.cell.labels[setting]), []).append(100 * one.finding.result.accuracy_post)
+    points = sorted(accuracies.items())
+    return Curve(
+        title,
+        tuple(value for value, _ in points),
+        tuple(float(np.mean(reached)) for _, reached in points),
+        tuple(float(np.std(reached, ddof=1)) if len(reached) > 1 else 0.0 for _, reached in points),
+    )

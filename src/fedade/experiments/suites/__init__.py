@@ -1,0 +1,34 @@
+"""Suites by name: the paper's tables and figures, each a list of cells."""
+
+from collections.abc import Mapping
+
+from fedade.core.errors import FedadeError
+from fedade.experiments.suites.ablations import TABLE3, TABLE4
+from fedade.experiments.suites.cell import Suite
+from fedade.experiments.suites.comparisons import TABLE1, TABLE2, TABLE_EXPONENTIAL, TABLE_GAUSSIAN
+from fedade.experiments.suites.figures import FIG_DIRICHLET, FIG_LR, FIG_SCHEDULES
+from fedade.experiments.suites.small import SMOKE, THEORY
+
+SUITES: Mapping[str, Suite] = {
+    suite.name: suite
+    for suite in (
+        SMOKE,
+        TABLE1,
+        TABLE2,
+        TABLE_GAUSSIAN,
+        TABLE_EXPONENTIAL,
+        TABLE3,
+        TABLE4,
+        FIG_LR,
+        FIG_SCHEDULES,
+        FIG_DIRICHLET,
+        THEORY,
+    )
+}
+
+
+def suite_of(name: str) -> Suite:
+    """A suite by its name; an unknown name is an error that lists the known ones."""
+    if name not in SUITES:
+        raise FedadeError(f"there is no suite {name!r}; choose from {', '.join(SUITES)}")
+    return SUITES[name]

@@ -1,0 +1,205 @@
+"""Real processes: lost ones, killed runners, and two runners on one folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from multiprocessing import active_children
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedade.core import trace
+from fedade.core.optional import OptionalModule
+from fedade.experiments.bench import engines, work
+from fedade.experiments.bench.engines import ProcessLostError, engine_of
+from fedade.experiments.bench.work import Task, run_task, tasks_of
+
+from .tiny import LONG, TINY
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def double_or_die(number, report):
+    """Work that kills its own process for some numbers."""
+    report(f"task {number}", 1, 2)
+    if number % 10 == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * number
+
+
+def test_a_lost_process_costs_only_its_own_task():
+    heard = []
+    with engine_of("local", 2, "cpu") as engine:
+        answers = dict(engine(double_or_die, [0, 3, 1], lambda *told: heard.append(told)))
+        again = dict(engine(double_or_die, [2], lambda *told: None))
+        for idle in active_children():
+            idle.kill()
+            idle.join()
+        later = dict(engine(double_or_die, [4], lambda *told: None))
+    assert isinstance(answers.pop(3), ProcessLostError)
+    assert answers == {0: 0, 1: 2}
+    assert again == {2: 4}, "the engine goes on with new processes"
+    assert later == {4: 8}, "also when they were lost while there was nothing to do"
+    assert ("task 1", 1, 2) in heard
+
+
+def start(folder, cache, suite, *words, log=None):
+    """A runner of its own."""
+    environment = {**os.environ, "FEDADE_CACHE": cache} | ({} if log is None else {"TINY_LOG": str(log)})
+    command = [sys.executable, "-m", "tests.bench.tiny", "bench", suite, "--out", str(folder), *words]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+
+def end(process):
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(condition, process=None, seconds=120):
+    """Until something is true; False if the process ended before, or time did."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        if process is not None and process.poll() is not None:
+            return condition()
+        time.sleep(0.02)
+    return False
+
+
+def children(pid):
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_alive(pid):
+    """Not gone, and no zombie that waits to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def bits(folder):
+    """Every column of every cell's trace."""
+    found = {}
+    for path in sorted((folder / "cells").glob("*/trace.parquet")):
+        table = trace.read(path)
+        found |= {(path.parent.name, name): trace.column(table, name) for name in table.column_names}
+    return found
+
+
+def test_a_killed_suite_goes_on_and_ends_with_the_same_bits(bench, tmp_path, cache):
+    bench("long", "--out", "whole", "--json", code=0)
+    killed = tmp_path / "killed"
+    process = start(killed, cache, "long", "--jobs", "2")
+    assert wait_for(lambda: len(list(killed.rglob("rows-*.parquet"))) > 3, process)
+    helpers = children(process.pid)
+    assert len(helpers) >= 2
+    end(process)
+    assert wait_for(lambda: not any(map(is_alive, helpers))), "a killed runner leaves no process behind"
+    assert list(killed.rglob("world.safetensors")), "a cell was under way"
+    bench("long", "--out", "killed", "--json", code=0)
+    whole, mended = bits(tmp_path / "whole"), bits(killed)
+    assert whole.keys() == mended.keys()
+    for key, values in whole.items():
+        np.testing.assert_array_equal(values, mended[key], err_msg=str(key))
+    assert not list(killed.rglob("checkpoint")), "nothing is left of the way there"
+
+
+def test_two_runners_share_a_folder_and_run_every_cell_once(bench, tmp_path, cache):
+    log = tmp_path / "log"
+    runners = [start(tmp_path / "t", cache, "tiny", "--json", log=log) for _ in range(2)]
+    printed = [json.loads(runner.communicate(timeout=300)[0]) for runner in runners]
+    assert [runner.returncode for runner in runners] == [0, 0]
+    assert printed[0]["cells"] == printed[1]["cells"]
+    assert {one["status"] for one in printed[0]["cells"]} == {"done"}
+    ran = Counter(log.read_text().splitlines())
+    assert set(ran.values()) == {1}
+    assert len(ran) == len(TINY.cells((0,)))
+    assert not list((tmp_path / "t").rglob("*.corrupt-*"))
+
+
+def test_a_cell_in_other_hands_is_left_alone_then_waited_for(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDADE_CACHE", cache)
+    cell = LONG.cells((0,))[0]
+    process = start(tmp_path, cache, "long", "--only", "method=fed-ade", "--only", "schedule=lin")
+    try:
+        assert wait_for(lambda: list(tmp_path.rglob("rows-*.parquet")), process)
+        (task,) = tasks_of([cell], tmp_path, "cpu", retry_failed=False)
+        (finding,) = run_task(task, lambda *told: None)
+        assert finding.state == "busy"
+        end(process)  # whoever waits takes over
+        (finding,) = run_task(Task((cell,), tmp_path, "cpu", wait=True), lambda *told: None)
+        assert finding.state == "done"
+    finally:
+        end(process)
+
+
+def test_cells_that_fill_a_gpu_together_are_those_that_differ_in_seed_and_schedule(tmp_path):
+    cells = TINY.cells((0, 1))
+    together = tasks_of(cells, tmp_path, "cuda", retry_failed=False)
+    assert sorted(len(task.cells) for task in together) == [1, 1, 1, 1, 4, 4, 4], "replayed rates are a cell's own"
+    for task in together:
+        assert len({cell.method for cell in task.cells}) == 1
+    assert [len(task.cells) for task in tasks_of(cells, tmp_path, "cpu", retry_failed=False)] == [1] * len(cells)
+
+
+@pytest.fixture
+def batch(cache, monkeypatch):
+    """Four cells of one method."""
+    monkeypatch.setenv("FEDADE_CACHE", cache)
+    return tuple(cell for cell in TINY.cells((0, 1)) if cell.method == "fed-ade")
+
+
+def test_cells_run_together_find_what_they_find_alone(batch, tmp_path):
+    together = run_task(Task(batch, tmp_path / "together", "cpu"), lambda *told: None)
+    alone = [run_task(Task((cell,), tmp_path / "alone", "cpu"), lambda *told: None)[0] for cell in batch]
+    assert [one.state for one in together] == ["done"] * 4
+    for one, other in zip(together, alone, strict=True):
+        assert one.result.accuracy_post == pytest.approx(other.result.accuracy_post, abs=1e-3)
+        assert one.result.learning_rate_mean == pytest.approx(other.result.learning_rate_mean, rel=1e-4)
+
+
+def test_a_batch_that_fails_is_run_cell_by_cell(batch, tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("out of memory")
+
+    alone = work.run_one
+
+    def one_diverges(experiment, *rest):
+        if experiment.seeds == (1,):
+            raise RuntimeError("diverged")
+        return alone(experiment, *rest)
+
+    monkeypatch.setattr(work, "run_together", broken)
+    monkeypatch.setattr(work, "run_one", one_diverges)
+    found = run_task(Task(batch, tmp_path, "cpu"), lambda *told: None)
+    assert {cell.seed: (one.state, one.reason) for cell, one in zip(batch, found, strict=True)} == {
+        0: ("done", None),
+        1: ("failed", "RuntimeError: diverged"),
+    }
+
+
+def test_ray_runs_the_same_cells(bench, tmp_path, cache):
+    pytest.importorskip("ray")
+    words = ["--only", "method=source,fth", "--only", "schedule=lin", "--json"]
+    here = json.loads(bench("tiny", "--out", "here", *words, code=0).stdout)
+    process = start(tmp_path / "ray", cache, "tiny", "--engine", "ray", *words)
+    there = json.loads(process.communicate(timeout=300)[0])
+    assert process.returncode == 0
+    assert [{**one, "seconds": 0} for one in there["cells"]] == [{**one, "seconds": 0} for one in here["cells"]]
+
+
+def test_ray_is_missed_with_a_remedy(bench, monkeypatch):
+    monkeypatch.setattr(engines, "ray", OptionalModule("a_ray_that_is_not_there", "ray"))
+    done = bench("tiny", "--engine", "ray", code=2)
+    assert "pip install 'fedade[ray]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,111 @@
+"""What a suite leaves for people, from cells that were made up."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fedade.core import trace
+from fedade.core.errors import FedadeError
+from fedade.experiments import products
+from fedade.experiments.bench.folder import CellFolder, claim, examine, records
+from fedade.experiments.suites import SUITES
+from fedade.experiments.suites.selecting import select
+from fedade.experiments.tracks import Track
+
+
+def made_up(folder, cell, accuracy, rows=None):
+    """A finished cell that always had the same accuracy."""
+    place = CellFolder(folder, cell)
+    place.begin("cpu")
+    scenario = cell.experiment.scenario
+    count = scenario.num_clients * scenario.num_timesteps if rows is None else rows
+    columns = {"accuracy_post": np.full(count, accuracy), "accuracy_pre": np.zeros(count), "bytes_sent": np.ones(count)}
+    table = trace.to_table(columns).replace_schema_metadata({"seconds": "1.5"})
+    trace.write(Track(cell.method, cell.seed).folder(place.path) / "trace.parquet", table)
+    return place
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Every figure of accuracy that is drawn: panels by title."""
+    seen = {}
+    draw = products.accuracy_against
+
+    def noted(panels, title):
+        seen[title] = {panel.setting: {curve.name: curve for curve in panel.curves} for panel in panels}
+        return draw(panels, title)
+
+    monkeypatch.setattr(products, "accuracy_against", noted)
+    return seen
+
+
+def finish(suite, folder):
+    return products.finish(SUITES[suite], folder, "cpu", lambda *told: None)
+
+
+def test_the_rates_figure_has_a_point_for_every_bound(tmp_path, drawn):
+    cells = select(SUITES["fig-lr"].cells((0, 1)), ["dataset=cifar10", "schedule=lin"])
+    for cell in cells:
+        low, high = (float(cell.labels.get(name, 0)) for name in ("low", "high"))
+        made_up(tmp_path, cell, 0.5 + 1000 * low + 100 * high + 0.01 * cell.seed).finish()
+    assert tmp_path / "figures" / "rates-cifar10.png" in finish("fig-lr", tmp_path)
+    panels = drawn["cifar10: accuracy against the learning rate"]
+    lows, highs = panels["η_min of Fed-ADE"]["lin"], panels["η_max of Fed-ADE"]["lin"]
+    assert lows.settings == (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
+    assert highs.settings == (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
+    assert lows.means == pytest.approx([100 * (0.515 + 1000 * low) for low in lows.settings])
+    assert highs.means == pytest.approx([100 * (0.51 + 100 * high) for high in highs.settings])
+    assert lows.deviations == pytest.approx([np.sqrt(0.5)] * 7)
+    assert len(panels["η of FixLR"]["lin"].settings) == 10
+
+
+def test_the_dirichlet_figure_has_a_curve_for_every_method(tmp_path, drawn):
+    for cell in select(SUITES["fig-dirichlet"].cells((0,)), ["schedule=squ"]):
+        made_up(tmp_path, cell, 0.5).finish()
+    written = finish("fig-dirichlet", tmp_path)
+    assert {path.name for path in written} >= {"clients.png", "accuracy-squ.png", "results.csv"}
+    (panel,) = drawn["schedule squ: accuracy against how much clients differ"].values()
+    assert {name: curve.settings for name, curve in panel.items()} == dict.fromkeys(
+        ("FixLR(Mid)", "Fed-ADE", "source", "oracle-prior"), (0.05, 0.1, 0.5, 1.0, 10.0, 100.0)
+    )
+
+
+def test_results_are_in_the_order_of_the_suite_and_open_or_damaged_cells_are_no_results(tmp_path):
+    done, failed, begun, damaged, *_ = cells = SUITES["smoke"].cells((0,))
+    for cell in cells[:4]:
+        made_up(tmp_path, cell, 0.25)
+    CellFolder(tmp_path, failed).fail(FedadeError("no luck"))
+    for cell in (damaged, done):
+        CellFolder(tmp_path, cell).finish()
+    (CellFolder(tmp_path, damaged).trace).write_bytes(b"")
+    (tmp_path / "cells" / "abc").mkdir()
+    (tmp_path / "cells" / "abc" / "cell.json").write_text("{")
+    finish("smoke", tmp_path)
+    with (tmp_path / "results.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["row"], line["status"], line["accuracy_post"], line["reason"]) for line in lines] == [
+        (done.labels["row"], "done", "0.25", ""),
+        (failed.labels["row"], "failed", "", "no luck"),
+    ]
+    states = {one.cell.labels["row"]: one.finding.state for one in records(tmp_path)}
+    assert states == {
+        cell.labels["row"]: state
+        for cell, state in zip((done, failed, begun, damaged), ("done", "failed", "open", "damaged"), strict=True)
+    }
+
+
+def test_a_trace_without_all_its_rows_is_no_result(tmp_path):
+    cell = SUITES["smoke"].cells((0,))[0]
+    place = made_up(tmp_path, cell, 0.5, rows=7)
+    with pytest.raises(FedadeError, match="has 7 rows, not 320"):
+        place.finish()
+    assert examine(place.path).state == "open"
+
+
+def test_a_suite_without_results_leaves_no_list(tmp_path):
+    claim(tmp_path, "smoke")
+    assert finish("smoke", tmp_path) == []
+    assert json.loads((tmp_path / "suite.json").read_text())["suite"] == "smoke"
+    assert finish("theory", tmp_path) == []

@@ -1,0 +1,57 @@
+"""A suite of seconds, and the command line that knows it: `python -m tests.bench.tiny bench tiny ...`.
+
+`TINY_LOG` names a file that gets a line for every track that is run in the process.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedade.cli.main import main
+from fedade.experiments.bench import work
+from fedade.experiments.suites import SUITES
+from fedade.experiments.suites.cell import Cell, Row, Suite, grid
+from fedade.experiments.tracks import run_one
+
+SCENARIO = {"num_clients": 6, "num_timesteps": 3, "samples": 10}
+ROWS = (Row("source", "source"), Row("FTH", "fth"), Row("Fed-ADE", "fed-ade"), Row("fix-lr-mean", "fix-lr-mean"))
+DIVERGING = {"rate": {"low": 1e30, "mid": 1e30, "high": 1e30}}
+
+
+def suite(name: str, rows: Sequence[Row] = ROWS, timesteps: int = 3) -> Suite:
+    """On the default data, two schedules and one seed."""
+
+    def cells(seeds: Sequence[int]) -> list[Cell]:
+        changes = {"scenario": {**SCENARIO, "num_timesteps": timesteps}}
+        return grid(name, ("digits-label",), rows, seeds, schedules=("lin", "squ"), changes=changes)
+
+    return Suite(name, "for tests", cells, (0,))
+
+
+TINY = suite("tiny")
+LONG = suite("long", (Row("Fed-ADE", "fed-ade"),), timesteps=40)
+FAULTY = suite(
+    "faulty",
+    (
+        Row("source", "source"),
+        Row("diverging", "fed-ade", DIVERGING),
+        Row("replaying", "fix-lr-mean", DIVERGING),
+        Row("FTH", "fth"),
+    ),
+)
+
+
+def logged(*arguments: Any, **options: Any) -> Any:
+    """`run_one`, noted down."""
+    experiment, folder = arguments[:2]
+    with Path(os.environ["TINY_LOG"]).open("a") as log:
+        log.write(f"{folder.name} {experiment.methods[0]}\n")
+    return run_one(*arguments, **options)
+
+
+if __name__ == "__main__":
+    SUITES.update({one.name: one for one in (TINY, LONG, FAULTY)})  # type: ignore[attr-defined]
+    if "TINY_LOG" in os.environ:
+        work.run_one = logged
+    main()
