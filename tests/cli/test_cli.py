@@ -127,7 +127,7 @@ def test_equal_bounds_from_the_command_line_are_a_fixed_rate(fedade):
     }
 
 
-@pytest.mark.parametrize("kind", ["methods", "datasets", "models", "schedules", "measures", "presets"])
+@pytest.mark.parametrize("kind", ["methods", "datasets", "models", "schedules", "measures", "presets", "suites"])
 def test_everything_can_be_listed(fedade, kind):
     entries = json.loads(fedade("list", kind, "--json", check=True).stdout)
     assert all(entry["name"] for entry in entries)
@@ -150,6 +150,7 @@ BAD = [
     (["run", "--set", "scenario.dataset=cifer10"], "unknown dataset 'cifer10'"),
     (["run", "--set", "scenario.model=vgg"], "unknown model 'vgg'"),
     (["run", "--set", "scenario.train_size=5000"], "scenario.train_size"),
+    (["run", "--set", "federation.precision=bf16"], "federation.precision: bf16 needs a GPU"),
     (["run", "--set", "scenario.personal=[nose.]"], "leaves no personal parameter"),
     (["run", "--seed", "-1"], "seeds are whole numbers"),
     (["run", "--device", "cuda"], "no GPU"),

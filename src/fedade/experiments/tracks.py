@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from fedade.client_map import Vectorised, loop
 from fedade.core import trace
+from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
 from fedade.core.precision import set_multiplication
 from fedade.core.scenario import Scenario
@@ -25,6 +26,7 @@ from fedade.engine.execution import Captured, Direct
 from fedade.engine.steps import Maps
 from fedade.engine.track import run_track
 from fedade.experiments.settings import Experiment, FederationSettings
+from fedade.models import MODELS
 from fedade.scenarios import another, build_deployment, build_scenario
 
 Report = Callable[[str, int, int], None]
@@ -101,8 +103,19 @@ def prepared_scenario(experiment: Experiment, seed: int, device: str, like: Scen
     """The scenario of a seed, in the experiment's precision; one that is alike lends its deployment and images."""
     if like is not None:
         return another(like, experiment.scenario.schedule, seed)
+    _check_precision(experiment, device)
     scenario = build_scenario(experiment.scenario, seed, device, cache_dir(), lambda _done, _of: None)
     return replace(scenario, deployment=scenario.deployment.computing_in(experiment.federation.precision))
+
+
+def _check_precision(experiment: Experiment, device: str) -> None:
+    precision, model = experiment.federation.precision, experiment.scenario.model
+    if precision != "float32" and not device.startswith("cuda"):
+        raise FedadeError(f"federation.precision: {precision} needs a GPU; use float32, or --device cuda")
+    if precision == "bf16" and model not in MODELS:
+        raise FedadeError(
+            f"federation.precision: bf16 is for {', '.join(MODELS)}; {model} computes in float32 or tf32"
+        )
 
 
 def build_clock(

@@ -16,10 +16,11 @@ from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.parts.composition import effective
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.participation import LocalWork, average, fixed_plan, trainable
+from fedade.parts.participation import LocalWork, fixed_plan, trainable
 from fedade.parts.priors import Estimator, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.training import Minibatches, Training
+from fedade.parts.vectors import average
 
 
 class Ditto(BaseModel):

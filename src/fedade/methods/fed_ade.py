@@ -12,7 +12,6 @@ from torch import Tensor
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
-from fedade.maths.averaging import weighted_mean
 from fedade.parts.composition import effective, trainable_part
 from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
@@ -20,6 +19,7 @@ from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import Pace, RateBounds, replayed_rate
 from fedade.parts.statistics import NormalisationMode, evaluation, follow_stream, statistics_names
 from fedade.parts.training import Minibatches, Training, minibatches, num_examples
+from fedade.parts.vectors import average
 
 _SUMMARIES = {
     "adaptive": "shared body, personal head, learning rate set by two label-free shift signals",
@@ -170,7 +170,7 @@ class FedAde(BaseModel):
         weights: Tensor,
     ) -> tuple[dict[str, Tensor], tuple[()]]:
         """ψ̄ = Σ N_c ψ_c / Σ N_c (eq:aggregate), for all clients."""
-        return {name: weighted_mean(values, weights) for name, values in uplinks.items()}, ()
+        return average(uplinks, weights), ()
 
     def _rate(self, signal: Tensor, key: Tensor) -> Tensor:
         if self.replays and self.measured_rates:

@@ -15,7 +15,6 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Observation
 from fedade.core.normalisation import FROZEN, Recording
 from fedade.core.split import Parameters
-from fedade.maths.averaging import weighted_mean
 from fedade.maths.counter import uniform
 from fedade.maths.dynamics import combined_dynamics
 from fedade.parts.composition import effective, trainable_part
@@ -25,6 +24,7 @@ from fedade.parts.rates import RateBounds
 from fedade.parts.statistics import follow
 from fedade.parts.summaries import FeatureSummary, PredictionSummary, Signals, Summary, signals, summarise
 from fedade.parts.training import Minibatches, Training, minibatches, num_examples
+from fedade.parts.vectors import average
 
 WHOLE_BATCH = 2**31
 _DROPOUT = 1000
@@ -160,7 +160,7 @@ class FedAdeRelease(BaseModel):
     ) -> tuple[dict[str, Tensor], tuple[()]]:
         """An average that, without a broadcast, no client ever computes with."""
         sizes = weights if self.weights == "samples" else torch.ones_like(weights)
-        return {name: weighted_mean(values, sizes) for name, values in uplinks.items()}, ()
+        return average(uplinks, sizes), ()
 
     # Pieces
 

@@ -15,9 +15,10 @@ from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.parts.composition import effective
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.participation import LocalWork, average, fixed_plan, trainable
+from fedade.parts.participation import LocalWork, fixed_plan, trainable
 from fedade.parts.priors import Estimator, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
+from fedade.parts.vectors import average
 
 
 class FedAvg(BaseModel):

@@ -30,11 +30,12 @@ from fedade.maths.pseudo_labels import balanced_sample, class_totals, confident_
 from fedade.maths.reweighting import reweight
 from fedade.parts.class_clusters import ClassKnowledge, linear_classifier, within_clusters
 from fedade.parts.composition import effective
-from fedade.parts.participation import average, fixed_plan, trainable
+from fedade.parts.participation import fixed_plan, trainable
 from fedade.parts.priors import Estimator, deployed_probabilities, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import LabelSource, descend
 from fedade.parts.training import minibatches
+from fedade.parts.vectors import average
 
 _BALANCED_DRAW = 1000
 """Its numbers are apart from those of the epochs, which are numbered from 0."""

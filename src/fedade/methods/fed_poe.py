@@ -35,10 +35,10 @@ from fedade.parts.last_layers import (
     reference_examination,
     stepped,
 )
-from fedade.parts.participation import average
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import LabelSource
+from fedade.parts.vectors import average
 
 _OTHERS = 2
 """The local and the global model, beside which the bank stands."""

@@ -16,9 +16,10 @@ from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.maths.pseudo_labels import class_balanced, confident_labels
 from fedade.parts.composition import effective
-from fedade.parts.participation import LocalWork, average, trainable_personal, trainable_shared
+from fedade.parts.participation import LocalWork, trainable_personal, trainable_shared
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import Labelled
+from fedade.parts.vectors import average
 
 
 class FedPseudo(BaseModel):

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fedade.core.precision import precision_in_force
+from fedade.kernels.pixels import normalised_pixels
+
 
 class Pixels(nn.Module):
     """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale).
@@ -23,5 +26,5 @@ class Pixels(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalised images."""
-        images = pixels if pixels.is_floating_point() else pixels.to(self.mean.dtype)
-        return (images - self.mean) / self.deviation
+        dtype = torch.bfloat16 if precision_in_force() == "bf16" else self.mean.dtype
+        return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)

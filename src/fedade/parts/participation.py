@@ -7,8 +7,6 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import FROZEN
-from fedade.core.split import Parameters
-from fedade.maths.averaging import weighted_mean
 from fedade.parts.objectives import Objective
 from fedade.parts.priors import Estimator, batch_prior
 from fedade.parts.training import Minibatches, Training, minibatches, num_examples
@@ -34,11 +32,6 @@ def fixed_plan(deployment: Deployment, inputs: Tensor, rate: float, estimator: E
     """A plan that ignores every signal: one rate for all, and the prior that the estimated risk needs."""
     prior = batch_prior(deployment, inputs, estimator)
     return {"learning_rate": torch.full_like(prior[0], rate), "prior": prior}
-
-
-def average(uplinks: Parameters, weights: Tensor) -> dict[str, Tensor]:
-    """Σ N_c θ_c / Σ N_c, tensor by tensor (McMahan et al., 2017)."""
-    return {name: weighted_mean(values, weights) for name, values in uplinks.items()}
 
 
 @dataclass(frozen=True)

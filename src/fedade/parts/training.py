@@ -13,6 +13,7 @@ from fedade.core.split import Parameters
 from fedade.maths.counter import permutation
 from fedade.parts.objectives import Examples, Material, Objective
 from fedade.parts.statistics import follow
+from fedade.parts.vectors import Layout
 
 Seen = dict[str, Statistics]
 Loss = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, Seen]]
@@ -69,22 +70,16 @@ class Training:
         return self._descend(loss, personal, minibatches)
 
     def _descend(self, loss: Loss, start: Parameters, minibatches: Minibatches) -> dict[str, Tensor]:
-        """One step per minibatch, on all parameters as one vector: a step is then one operation, not one per tensor."""
-        shapes = {name: value.shape for name, value in start.items()}
-        vector = torch.cat([value.reshape(-1) for value in start.values()])
-
-        def named(joined: Tensor) -> dict[str, Tensor]:
-            parts = torch.split(joined, [shape.numel() for shape in shapes.values()])
-            return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-
+        """One step per minibatch, on all parameters as one vector."""
+        layout = Layout.of(start)
+        vector = layout.join(start)
         for rows in minibatches:
-            gradient, seen = grad(lambda joined, rows=rows: loss(named(joined), rows), has_aux=True)(vector)
+            gradient, seen = grad(lambda joined, rows=rows: loss(layout.named(joined), rows), has_aux=True)(vector)
             vector = torch.addcmul(vector, self.rate, gradient, value=-1)
             if seen:
-                after = named(vector)
-                after |= follow(after, seen, self.momentum)
-                vector = torch.cat([value.reshape(-1) for value in after.values()])
-        return named(vector)
+                after = layout.named(vector)
+                vector = layout.join(after | follow(after, seen, self.momentum))
+        return layout.named(vector)
 
     def _inputs(self, examples: Examples) -> Tensor:
         return self.deployment.reference.inputs if examples == "reference" else self.inputs

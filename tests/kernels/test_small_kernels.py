@@ -1,4 +1,4 @@
-"""Folding on lanes is folding by hand, under every combination of `vmap` and `grad`."""
+"""Small kernels are what plain PyTorch does, under every combination of `vmap` and `grad`."""
 
 import pytest
 import torch
@@ -76,3 +76,16 @@ def test_iterations_in_one_kernel_are_iterations_one_by_one(classes):
     torch.testing.assert_close(iterate(rows, 2 * rows, matrix, 0.15, 30), expected)
     nested = vmap(vmap(lambda row: iterate(row, 2 * row, matrix, 0.15, 30)))(rows)
     torch.testing.assert_close(nested, expected)
+
+
+def test_pixels_are_normalised_for_all_clients_at_once():
+    from fedade.kernels.pixel_lanes import normalised
+    from fedade.kernels.pixels import normalised_pixels
+
+    generator = torch.Generator().manual_seed(2)
+    pixels = torch.randint(0, 256, (2, 3, 4, 3, 5, 7), generator=generator, dtype=torch.uint8)
+    mean, deviation = torch.tensor([100.0, 120.0, 90.0]), torch.tensor([60.0, 50.0, 70.0])
+    expected = normalised_pixels(pixels.flatten(0, 2), mean, deviation, torch.float32)
+    found = vmap(vmap(lambda own: normalised(own, mean, deviation, torch.float32)))(pixels)
+    torch.testing.assert_close(found.flatten(0, 2), expected)
+    assert normalised(pixels[0, 0], mean, deviation, torch.float16).dtype is torch.float16

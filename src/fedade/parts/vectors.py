@@ -1,0 +1,37 @@
+"""Named tensors as one vector: an operation on all of them is then one, not one per tensor."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Size, Tensor
+
+from fedade.core.split import Parameters
+from fedade.maths.averaging import weighted_mean
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each tensor lies in the vector."""
+
+    shapes: Mapping[str, Size]
+
+    @classmethod
+    def of(cls, tensors: Parameters, leading: int = 0) -> "Layout":
+        """The layout of these tensors, whose first axes (of clients, say) are no part of it."""
+        return cls({name: value.shape[leading:] for name, value in tensors.items()})
+
+    def join(self, tensors: Parameters, leading: int = 0) -> Tensor:
+        """The tensors as one vector along the last axis."""
+        return torch.cat([tensors[name].reshape(*tensors[name].shape[:leading], -1) for name in self.shapes], -1)
+
+    def named(self, vector: Tensor) -> dict[str, Tensor]:
+        """The tensors again, as views."""
+        parts = torch.split(vector, [shape.numel() for shape in self.shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+
+def average(uplinks: Parameters, weights: Tensor) -> dict[str, Tensor]:
+    """Σ N_c θ_c / Σ N_c of every tensor (McMahan et al., 2017; eq:aggregate)."""
+    layout = Layout.of(uplinks, leading=1)
+    return layout.named(weighted_mean(layout.join(uplinks, leading=1), weights))
