@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 import torch
 
@@ -17,6 +18,14 @@ class PassCounter:
 
     passes: int = 0
     calls: int = 0
+    lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+    """Clients may run on several threads."""
+
+    def add(self, passes: int = 0, calls: int = 0) -> None:
+        """Count more."""
+        with self.lock:
+            self.passes += passes
+            self.calls += calls
 
     @property
     def per_client(self) -> float:
@@ -31,7 +40,7 @@ def count_pass(samples: int) -> None:
     """Called by networks; gradients are enabled in training passes only."""
     counter = _counter.get()
     if counter is not None:
-        counter.passes += samples * (TRAINING_FACTOR if torch.is_grad_enabled() else 1)
+        counter.add(passes=samples * (TRAINING_FACTOR if torch.is_grad_enabled() else 1))
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """A network as pure functions of its parameters: a body that represents and a head that classifies."""
 
+import threading
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -50,17 +52,36 @@ class Network:
         """Features h_ψ(x), `[n, d]`."""
         count_pass(len(inputs))
         with using(normalisation), computing(self.precision):
-            features: Tensor = functional_call(self.body, _below(parameters, "body."), (inputs,))
+            features: Tensor = functional_call(_own(self.body), _below(parameters, "body."), (inputs,))
         return features.float() if features.dtype is torch.bfloat16 else features
 
     def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
         """Logits, `[n, K]`, of features."""
-        logits: Tensor = functional_call(self.head, _below(parameters, "head."), (features,))
+        logits: Tensor = functional_call(_own(self.head), _below(parameters, "head."), (features,))
         return logits
 
     def logits(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
         """Logits, `[n, K]`, of inputs."""
         return self.classify(parameters, self.represent(parameters, inputs, normalisation))
+
+
+class _Copies(threading.local):
+    """A thread's own copies of modules."""
+
+    def __init__(self) -> None:
+        self.of: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+
+
+_copies = _Copies()
+
+
+def _own(module: nn.Module) -> nn.Module:
+    """A copy per worker thread, because `functional_call` puts the parameters into the module while it runs."""
+    if threading.current_thread() is threading.main_thread():
+        return module
+    if module not in _copies.of:
+        _copies.of[module] = deepcopy(module)
+    return _copies.of[module]
 
 
 def _below(parameters: Parameters, prefix: str) -> dict[str, Tensor]:

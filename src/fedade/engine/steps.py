@@ -123,7 +123,7 @@ def _measured(client_map: ClientMap, function: Callable[..., Tree], *arguments: 
     with counting_passes() as counter:
 
         def counted(*row: Tree) -> Tree:
-            counter.calls += 1
+            counter.add(calls=1)
             return function(*row)
 
         result = client_map(counted, *arguments)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from fedade.client_map import Vectorised, loop
+from fedade.client_map.side_by_side import side_by_side
 from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
@@ -113,9 +114,7 @@ def _check_precision(experiment: Experiment, device: str) -> None:
     if precision != "float32" and not device.startswith("cuda"):
         raise FedadeError(f"federation.precision: {precision} needs a GPU; use float32, or --device cuda")
     if precision == "bf16" and model not in MODELS:
-        raise FedadeError(
-            f"federation.precision: bf16 is for {', '.join(MODELS)}; {model} computes in float32 or tf32"
-        )
+        raise FedadeError(f"federation.precision: bf16 is for {', '.join(MODELS)}; {model} computes in float32 or tf32")
 
 
 def build_clock(
@@ -162,7 +161,9 @@ def client_maps(
     clients = Vectorised(max(1, (PIXELS_AT_ONCE_ON_GPU if device.startswith("cuda") else PIXELS_AT_ONCE) // pixels))
     size = sum(value.numel() for value in scenario.deployment.parameters.values())
     alone = federation.client_map == "auto" and device == "cpu" and size > SMALL_NETWORK
-    return Maps(clients, loop if alone else clients, Vectorised() if federations > 1 else loop)
+    if alone:
+        return Maps(side_by_side, side_by_side, loop)
+    return Maps(clients, clients, Vectorised() if federations > 1 else loop)
 
 
 def _side_by_side(

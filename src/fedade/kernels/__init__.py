@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedade.kernels import reference
 from fedade.kernels.layer import Chain, Layer, joined, residual_block
+from fedade.kernels.native import chain
 
 __all__ = ["Chain", "Layer", "fused_convolution", "fused_layers", "joined", "residual_block", "supported"]
 
@@ -52,6 +53,9 @@ def fused_layers(
     Layers of one call share kernels in the backward pass, so a whole network is faster than its layers one by one.
     Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits.
     """
+    if chain.suits(layers, inputs, weights):
+        output = chain.fused_layers(layers, inputs, weights, biases)
+        return output.mean((2, 3)) if pooled else output
     if not supported(inputs[0]):
         return reference.fused_layers(layers, inputs, weights, biases, pooled)
     result: Tensor = _lanes().fused_layers(layers, inputs, weights, biases, pooled, "tf32" if tf32 else "float32")

@@ -1,0 +1,1 @@
+"""What `fedade speed` measures: our simulator against a plain sequential loop, on the same work."""

@@ -1,0 +1,95 @@
+"""`fedade speed`."""
+
+import json
+from dataclasses import replace
+from typing import Annotated, get_args
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedade.benchmarks.speed import Speed, measure
+from fedade.benchmarks.workload import WORKS
+from fedade.cli.options import Device, Json
+from fedade.cli.progress import progress_bars
+from fedade.core.errors import FedadeError
+from fedade.core.precision import Precision
+from fedade.experiments.running import check_device
+
+GIGA = 1e9
+
+
+def speed_command(
+    device: Device = "cpu",
+    work: Annotated[str, typer.Option(help=f"What is done: {', '.join(WORKS)}.")] = "cifar10",
+    precision: Annotated[
+        list[str] | None, typer.Option(help="float32, tf32 or bf16; repeatable. [default: all that the device has]")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(min=10, help="Clients, of whom 10 take part in a round.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds per timestep.")] = None,
+    timesteps: Annotated[int, typer.Option(min=1, help="Timesteps that are timed together, on a GPU.")] = 1,
+    federations: Annotated[int, typer.Option(min=1, help="Seeds that share a batch on a GPU; times are for one.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns, of which the best counts.")] = 2,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time of our fastest goes.")] = False,
+    json_: Json = False,
+) -> None:
+    """Time the simulator against a plain client-by-client loop, on the same work. No dataset is needed."""
+    if work not in WORKS:
+        raise FedadeError(f"--work {work}: unknown; choose from {', '.join(WORKS)}")
+    usual = WORKS[work]
+    chosen = replace(
+        usual,
+        timesteps=timesteps,
+        rounds=rounds or usual.rounds,
+        clients=clients or usual.clients,
+        federations=federations,
+    )
+    precisions = _precisions(precision, check_device(device))
+    with progress_bars(quiet=json_) as report:
+        found = measure(chosen, device, precisions, repeats, profile, report)
+    if json_:
+        typer.echo(json.dumps(found.as_plain()))
+    else:
+        _print(found)
+
+
+def _precisions(asked: list[str] | None, device: str) -> tuple[Precision, ...]:
+    possible: tuple[Precision, ...] = get_args(Precision) if device.startswith("cuda") else ("float32",)
+    for name in asked or ():
+        if name not in possible:
+            raise FedadeError(f"--precision {name}: not on {device}; choose from {', '.join(possible)}")
+    return tuple(name for name in possible if name in asked) if asked else possible
+
+
+def _print(found: Speed) -> None:
+    console, work = Console(), found.work
+    console.print(
+        f"{work.model}, {work.clients} clients, {work.participants} participants, {work.rounds} rounds a timestep, "
+        f"{work.samples} samples; {found.provenance['device']}, {found.provenance['threads']} CPU threads",
+        highlight=False,
+    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    columns = ("", "numbers", "timestep", "round", "faster", "GFLOP/s", "of", "GB/s", "of", "GB")
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
+    for one in found.timings:
+        table.add_row(
+            one.name,
+            one.precision,
+            f"{one.seconds_timestep:.3f} s",
+            "" if one.seconds_round is None else f"{one.seconds_round:.3f} s",
+            f"{one.speedup:.2f}x",
+            f"{one.flops_per_second / GIGA:.0f}",
+            f"{one.flops_share:.0%}",
+            f"{one.bytes_per_second / GIGA:.1f}",
+            f"{one.bytes_share:.0%}",
+            f"{one.peak_memory / GIGA:.1f}",
+        )
+    console.print(table)
+    peaks = ", ".join(f"{name} {value / GIGA:.0f} G/s" for name, value in found.ceilings.items())
+    console.print(f"measured ceilings: {peaks}; faster for a {found.unit}", highlight=False)
+    for share in found.profile:
+        console.print(
+            f"{share.share:7.1%} {share.milliseconds:10.1f} ms {share.calls:7d} x  {share.operation}", highlight=False
+        )

@@ -1,0 +1,1 @@
+"""Code for one CPU core, in C++, compiled on the machine that runs it."""

@@ -1,0 +1,74 @@
+"""The compiled functions, called with tensors in channels-last layout."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from fedade.kernels.native.library import native
+
+
+class Gradient(NamedTuple):
+    """A gradient that counts where its gate, if any, is positive: what a relu lets through."""
+
+    values: Tensor
+    gate: Tensor | None = None
+
+    def settled(self) -> Tensor:
+        """The same without a gate."""
+        if self.gate is None:
+            return self.values
+        passed: Tensor = torch.ops.aten.threshold_backward(self.values, self.gate, 0)
+        return passed
+
+
+def by_pixel(images: Tensor) -> Tensor:
+    """Images whose channels lie side by side."""
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def convolved(images: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, stride: int, relu: bool) -> Tensor:
+    """relu(conv(images) + bias + residual)."""
+    count, _, height, width = images.shape
+    shape = count, len(weight), (height - 1) // stride + 1, (width - 1) // stride + 1
+    out = torch.empty(shape, memory_format=torch.channels_last)
+    taps, offset = weight.permute(2, 3, 1, 0).contiguous(), bias.contiguous()
+    given = _addresses(images, taps, offset, residual)
+    with record_function("fedade::convolution"):
+        _functions().fedade_convolution(*given, relu, *_sizes(images, weight, stride), *_addresses(out))
+    return out
+
+
+def image_gradient(gradient: Gradient, images: Tensor, weight: Tensor, stride: int, more: Gradient | None) -> Tensor:
+    """What flows back to the images, on top of `more` that does."""
+    winograd = weight.shape[-1] == 3 and stride == 1 and images.shape[-1] % 4 == 0 and images.shape[-2] % 4 == 0
+    turned = (weight.flip(-1, -2).permute(2, 3, 0, 1) if winograd else weight.permute(0, 2, 3, 1)).contiguous()
+    out = torch.empty_like(images)
+    given = _addresses(*gradient, turned, *(more or (None, None)))
+    with record_function("fedade::image_gradient"):
+        _functions().fedade_image_gradient(*given, *_sizes(images, weight, stride), *_addresses(out))
+    return out
+
+
+def weight_gradient(gradient: Gradient, images: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Gradients of the weights and of the bias."""
+    outputs, inputs, size, _ = weight.shape
+    taps, bias = torch.empty(size, size, inputs, outputs), torch.zeros(outputs)
+    given, sizes = _addresses(images, *gradient), _sizes(images, weight, stride)
+    with record_function("fedade::weight_gradient"):
+        _functions().fedade_weight_gradient(*given, *sizes, *_addresses(taps, bias))
+    return taps.permute(3, 2, 0, 1), bias
+
+
+def _sizes(images: Tensor, weight: Tensor, stride: int) -> tuple[int, ...]:
+    count, inputs, height, width = images.shape
+    return count, height, width, weight.shape[-1], stride, inputs, len(weight)
+
+
+def _addresses(*tensors: Tensor | None) -> list[int | None]:
+    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+
+
+def _functions() -> Any:
+    return native()

@@ -1,0 +1,110 @@
+"""Chains of convolutions on one CPU core, with their gradients, for autograd and `torch.func.grad`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch.autograd import Function
+
+from fedade.kernels.layer import Layer
+from fedade.kernels.native.calls import Gradient, by_pixel, convolved, image_gradient, weight_gradient
+from fedade.kernels.native.library import native
+
+CHANNELS = 32
+"""Channels come in multiples of it; only the images at the start may have fewer, if they need no gradient."""
+
+
+def suits(layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
+    """Whether the compiled convolutions can run this chain: float32 on a CPU, one client at a time."""
+    return (
+        len(inputs) == 1
+        and all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in (*inputs, *weights))
+        and all(len(weight) % CHANNELS == 0 and weight.shape[-1] % 2 == 1 for weight in weights)
+        and all(layer.source > 0 for layer in layers[1:])
+        and (weights[0].shape[1] % CHANNELS == 0 or not inputs[0].requires_grad)
+        and not _mapped()
+        and native() is not None
+    )
+
+
+def fused_layers(
+    layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> Tensor:
+    """The output of the last of several layers of one client."""
+    outputs: tuple[Tensor, ...] = _Chain.apply(tuple(layers), inputs[0], *weights, *biases)  # type: ignore[no-untyped-call]
+    return outputs[-1]
+
+
+class _Chain(Function):
+    """All layers' outputs, of which only the last one has gradients; the others are kept for them."""
+
+    @staticmethod
+    def forward(layers: tuple[Layer, ...], images: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+        weights, biases = parameters[: len(layers)], parameters[len(layers) :]
+        tensors = [by_pixel(images)]
+        for layer, weight, bias in zip(layers, weights, biases, strict=True):
+            residual = None if layer.residual is None else tensors[layer.residual]
+            tensors.append(convolved(tensors[layer.source], weight, bias, residual, layer.stride, layer.relu))
+        return tuple(tensors[1:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.layers, images, *parameters = inputs
+        ctx.mark_non_differentiable(*output[:-1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(images, *output, *parameters[: len(ctx.layers)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        found = _Gradients.apply(ctx.layers, ctx.needs_input_grad[1], gradients[-1], *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+        return None, *found
+
+
+class _Gradients(Function):
+    """Apart from the chain, because the tensors that `backward` is given under `torch.func` have no memory."""
+
+    @staticmethod
+    def forward(
+        layers: tuple[Layer, ...], of_images: bool, gradient: Tensor, *saved: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        tensors, weights = [by_pixel(saved[0]), *saved[1 : len(layers) + 1]], saved[len(layers) + 1 :]
+        flowing: list[Gradient | None] = [None] * len(layers) + [Gradient(by_pixel(gradient))]
+        for_weights: list[Tensor] = []
+        for_biases: list[Tensor] = []
+        for place in reversed(range(len(layers))):
+            layer, weight, arrived = layers[place], weights[place], flowing[place + 1]
+            if arrived is None:
+                raise ValueError(f"layer {place} of {len(layers)} leads nowhere; leave it out")
+            through = Gradient(arrived.settled(), tensors[place + 1]) if layer.relu else arrived
+            flowing[place + 1] = None
+            if layer.residual is not None:
+                flowing[layer.residual] = _sum(flowing[layer.residual], through)
+            source = tensors[layer.source]
+            for_weight, for_bias = weight_gradient(through, source, weight, layer.stride)
+            for_weights.append(for_weight)
+            for_biases.append(for_bias)
+            if layer.source > 0 or of_images:
+                before = flowing[layer.source]
+                flowing[layer.source] = Gradient(image_gradient(through, source, weight, layer.stride, before))
+        for_images = flowing[0]
+        return None if for_images is None else for_images.settled(), *for_weights[::-1], *for_biases[::-1]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Nothing is kept: there are no second derivatives."""
+
+    @staticmethod
+    def backward(_ctx: Any, *_gradients: Tensor) -> tuple[None, ...]:
+        raise RuntimeError("the compiled convolutions have no second derivatives; set FEDADE_NATIVE=0")
+
+
+def _sum(first: Gradient | None, second: Gradient) -> Gradient:
+    return second if first is None else Gradient(first.settled() + second.settled())
+
+
+def _mapped() -> bool:
+    """Whether a `vmap` is under way: tensors then stand for those of several clients."""
+    return any(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())
