@@ -1,0 +1,89 @@
+"""A timestep on a GPU, and what its captured steps take: `python benchmarks/captured.py [--profile]`.
+
+For objectives and numbers of federations that `fedade speed` does not compare with the plain loop.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from itertools import islice
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from fedade.benchmarks.workload import Work, random_scenario
+from fedade.client_map import Vectorised, loop
+from fedade.core.precision import Precision, set_multiplication
+from fedade.core.seeds import Seeds
+from fedade.engine.clock import Clock, Federation
+from fedade.engine.execution import Captured
+from fedade.engine.steps import Maps, Steps
+
+STEPS = ("score", "observe", "exchange")
+
+
+def clock_of(work: Work, precision: Precision) -> Clock:
+    """The federations of a work, captured."""
+    set_multiplication(precision)
+    scenario = random_scenario(work, "cuda")
+    scenario = replace(scenario, deployment=scenario.deployment.computing_in(precision))
+    maps = Maps(Vectorised(), Vectorised(), Vectorised() if work.federations > 1 else loop)
+    beside = tuple(Federation(scenario, Seeds(seed)) for seed in range(1, work.federations))
+    return Clock(work.method, scenario, work.meetings, Seeds(0), maps, beside=beside, execution=Captured())
+
+
+def milliseconds(function, times: int) -> float:
+    """Of one call, on the device."""
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(times):
+        function()
+    torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - begun) / times
+
+
+def measure(work: Work, precision: Precision, profiled: bool) -> None:
+    """Print a line for the timestep and one for its steps."""
+    clock = clock_of(work, precision)
+    running = clock.advance(clock.beginning())
+    begun = time.perf_counter()
+    list(islice(running, 2))
+    torch.cuda.synchronize()
+    first = time.perf_counter() - begun
+    whole = milliseconds(lambda: next(running), work.timesteps - 2)
+    print(
+        f"{work.objective}, {precision}, {work.federations} federation(s): {whole:.1f} ms a timestep; "
+        f"first two {first:.1f} s, {torch.cuda.max_memory_allocated() / 1e9:.1f} GB",
+        flush=True,
+    )
+    steps, world = Steps(clock.method, clock.scenario.deployment, clock.maps), clock.beginning()
+    captured = clock.execution.begin(steps)
+    with torch.no_grad():
+        for timestep in (1, 2):
+            clock._step(captured, steps, world, timestep)
+    for name in STEPS:
+        graph = next(one for one in getattr(captured, name).graphs.values() if one is not None).graph
+        print(f"  {name}: {milliseconds(graph.replay, 20):.2f} ms", flush=True)
+        if profiled:
+            with profile(activities=[ProfilerActivity.CUDA]) as found:
+                graph.replay()
+                torch.cuda.synchronize()
+            print(found.key_averages().table(sort_by="cuda_time_total", row_limit=12, max_name_column_width=60))
+
+
+def main() -> None:
+    """The rows of docs/performance.md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--federations", type=int, default=4)
+    options = parser.parse_args()
+    work = Work(timesteps=10)
+    for precision in ("bf16", "float32"):
+        measure(work, precision, options.profile)
+    measure(replace(work, objective="bbse"), "bf16", options.profile)
+    for objective in ("entropy", "bbse"):
+        measure(replace(work, objective=objective, federations=options.federations), "bf16", options.profile)
+
+
+if __name__ == "__main__":
+    main()
