@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
-.PHONY: setup run test check test-slow golden clean
+.PHONY: setup run test browser check test-slow golden clean
 
 setup: $(STAMP)
 
@@ -15,8 +15,13 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup
 	$(BIN)/fedade run
 
-test: setup check
+test: setup check browser
 	$(BIN)/python -m pytest -n 2
+
+# The report page is looked at in a real browser; where none can be had, its tests say so and skip.
+browser:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \
+	(apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || echo "no browser: tests of the page skip"
 
 check: setup
 	$(BIN)/ruff check .
@@ -24,7 +29,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-slow: setup
+test-slow: setup browser
 	$(BIN)/python -m pytest -m slow
 
 golden: setup

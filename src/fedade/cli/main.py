@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fedade import __version__
-from fedade.cli import datasets, listing, pretraining, reporting, running
+from fedade.cli import benching, datasets, flower, listing, pretraining, reporting, running, speed
 from fedade.core.errors import FedadeError
 
 app = typer.Typer(
@@ -19,10 +19,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(running.run_command)
+app.command("bench")(benching.bench_command)
 app.command("list")(listing.list_command)
 app.command("pretrain")(pretraining.pretrain_command)
 app.command("report")(reporting.report_command)
+app.command("speed")(speed.speed_command)
 app.add_typer(datasets.app, name="data")
+app.add_typer(flower.app, name="flower")
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("fedade", "torch", "numpy", "scipy", "scikit-learn", "pyarrow", "pydantic")
+_PACKAGES = ("fedade", "torch", "numpy", "scipy", "scikit-learn", "pyarrow", "pydantic", "flwr")
 
 
 def provenance(device: str) -> dict[str, Any]:

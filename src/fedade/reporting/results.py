@@ -49,13 +49,20 @@ def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float
     return Result(
         method=method,
         seed=seed,
-        accuracy_post=float(trace.column(table, "accuracy_post").mean()),
-        accuracy_pre=float(trace.column(table, "accuracy_pre").mean()),
+        accuracy_post=_mean(table, "accuracy_post"),
+        accuracy_pre=_mean(table, "accuracy_pre"),
         learning_rate_mean=rate,
         seconds=seconds,
         bytes_sent=int(trace.column(table, "bytes_sent").sum()),
         oracle=oracle,
     )
+
+
+def _mean(table: pa.Table, name: str) -> float:
+    """Over the rows that have it: a client of a real network that was away has none."""
+    values = trace.column(table, name)
+    present = values[~np.isnan(values)]
+    return float(present.mean()) if len(present) else float("nan")
 
 
 def rows(results: Iterable[Result]) -> list[Row]:

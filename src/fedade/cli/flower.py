@@ -1,0 +1,90 @@
+"""`fedade flower`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedade.cli.options import DataDir, Json, Set, What, named_settings
+from fedade.cli.progress import progress_bars
+from fedade.experiments.presets import DEFAULT, PRESETS
+from fedade.experiments.running import fingerprint
+from fedade.flower.app_template import init_app
+from fedade.flower.certificates import make_certificates
+from fedade.flower.submission import CONNECTION, submit_and_watch
+from fedade.flower.trial import CERTIFICATE_DAYS, Trial, trial_task
+
+app = typer.Typer(help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True)
+
+
+@app.command("up")
+def up_command(
+    what: What = DEFAULT,
+    clients: Annotated[int, typer.Option(min=1, help="SuperNodes to start.")] = 4,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node authentication.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/flower-NAME-HASH")] = None,
+    set_: Set = None,
+    data_dir: DataDir = None,
+    json_: Json = False,
+) -> None:
+    """Try a method on this machine: start a SuperLink and SuperNodes, run, and stop all of them."""
+    task = trial_task(named_settings(what, set_, data_dir), clients)
+    name = what if what in PRESETS else Path(what).stem
+    folder = (out or Path("runs") / f"flower-{name}-{fingerprint(task.experiment)}").resolve()
+    with progress_bars(quiet=json_) as report:
+        found = Trial(task, folder, insecure, report).run()
+    if json_:
+        typer.echo(json.dumps(found))
+        return
+    first = found["results"][0]
+    typer.echo(f"{first['method']}: accuracy {100 * first['accuracy_post']:.2f}% after adaptation, {clients} clients")
+    typer.echo(f"report: {folder / 'report.html'}")
+
+
+@app.command("init")
+def init_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the new app.")],
+    what: What = DEFAULT,
+    set_: Set = None,
+    data_dir: DataDir = None,
+    json_: Json = False,
+) -> None:
+    """Make a Flower app: a shim, one configuration file and, for real streams, the deployment that hosts are given."""
+    with progress_bars(quiet=json_) as report:
+        made = init_app(folder, named_settings(what, set_, data_dir), report)
+    _print_files(made, json_)
+
+
+@app.command("certs")
+def certs_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of certificates and keys.")],
+    host: Annotated[list[str] | None, typer.Option(help="Name or address of the SuperLink; repeatable.")] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Client to make a key for; repeatable.")] = None,
+    days: Annotated[int, typer.Option(min=1, help="How long certificates are valid.")] = CERTIFICATE_DAYS,
+    json_: Json = False,
+) -> None:
+    """Make a certificate authority, a server certificate and node keys; what exists is kept."""
+    _print_files(make_certificates(folder, host or [], node or [], days), json_)
+
+
+@app.command("run")
+def run_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the app.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run, on the host of the SuperLink.")],
+    superlink: Annotated[str, typer.Option(help="The connection's name in Flower's configuration.")] = CONNECTION,
+    deployment: Annotated[Path | None, typer.Option(help="The stored deployment, on that host.")] = None,
+    json_: Json = False,
+) -> None:
+    """Submit an app to a SuperLink and wait for its end; the same command continues a run that was cut off."""
+    with progress_bars(quiet=json_) as report:
+        run, status = submit_and_watch(folder, superlink, out, deployment, report)
+    typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")
+
+
+def _print_files(made: list[Path], json_: bool) -> None:
+    if json_:
+        typer.echo(json.dumps([str(path) for path in made]))
+    else:
+        for path in made:
+            typer.echo(str(path))

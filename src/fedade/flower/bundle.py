@@ -1,0 +1,52 @@
+"""A deployment as one file that hosts can be given: weights, calibration, and how to build the network again."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from fedade.core import storage
+from fedade.core.deployment import Deployment, load_deployment
+from fedade.core.errors import FedadeError
+from fedade.core.split import Split
+from fedade.models import build
+from fedade.models.image import Pixels
+from fedade.scenarios import ScenarioSettings
+
+STRUCTURE = "structure"
+"""The metadata entry that describes the network."""
+
+
+def write_bundle(path: Path, deployment: Deployment, settings: ScenarioSettings) -> str:
+    """Store a deployment with its structure; returns its digest."""
+    pixels = deployment.network.body.get_submodule("0")
+    structure = {
+        "model": settings.model,
+        "personal": list(settings.personal),
+        "input_shape": list(deployment.reference.inputs.shape[1:]),
+        "num_classes": deployment.num_classes,
+        "seed": settings.pretraining.seed,
+        "pixel_mean": pixels.get_buffer("mean").flatten().tolist(),
+        "pixel_deviation": pixels.get_buffer("deviation").flatten().tolist(),
+    }
+    deployment.save(path, {STRUCTURE: json.dumps(structure)})
+    return digest(path)
+
+
+def read_bundle(path: Path, expected: str) -> Deployment:
+    """The deployment of a file, which must be the one that the task names."""
+    if not path.is_file():
+        raise FedadeError(f"deployment {path} is missing; copy the file that `fedade flower init` wrote to this host")
+    if digest(path) != expected:
+        raise FedadeError(f"deployment {path} is not the one of this app; copy the app's own deployment.safetensors")
+    said = json.loads(storage.load_tensors(path)[1].get(STRUCTURE, "null"))
+    if said is None:
+        raise FedadeError(f"deployment {path} does not describe its network; write it with `fedade flower init`")
+    pixels = Pixels(said["pixel_mean"], said["pixel_deviation"], scale=1.0)
+    network = build(said["model"], tuple(said["input_shape"]), said["num_classes"], pixels, said["seed"])
+    return load_deployment(path, network, Split(tuple(said["personal"])))
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

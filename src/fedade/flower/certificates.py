@@ -1,0 +1,143 @@
+"""A certificate authority, a server certificate and node keys: what TLS and node authentication need."""
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedade.core.errors import FedadeError
+from fedade.core.optional import OptionalModule
+
+x509: Any = OptionalModule("cryptography.x509", "flower")
+hashes: Any = OptionalModule("cryptography.hazmat.primitives.hashes", "flower")
+serialization: Any = OptionalModule("cryptography.hazmat.primitives.serialization", "flower")
+ec: Any = OptionalModule("cryptography.hazmat.primitives.asymmetric.ec", "flower")
+oid: Any = OptionalModule("cryptography.x509.oid", "flower")
+
+CA, CA_KEY = "ca.crt", "ca.key"
+SERVER, SERVER_KEY = "server.pem", "server.key"
+LOOPBACK = ("localhost", "127.0.0.1")
+
+
+def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], days: int) -> list[Path]:
+    """Write what is missing, so that more nodes can be added later; returns the new files. Keys are the owner's alone.
+
+    The authority's key signs server certificates. Keep it off the hosts that run the federation.
+    """
+    made: list[Path] = []
+    if not (folder / CA).exists():
+        made += _make_authority(folder, days)
+    if not (folder / SERVER).exists():
+        made += _make_server(folder, folder / SERVER, folder / SERVER_KEY, hosts, days)
+    for node in nodes:
+        files = NodeFiles.of(folder, node)
+        if not files.key.exists():
+            made += _make_node_key(files)
+        if not files.local_certificate.exists():
+            made += _make_server(folder, files.local_certificate, files.local_key, (), days)
+    return made
+
+
+class NodeFiles(NamedTuple):
+    """What belongs to one client's host and to no other."""
+
+    key: Path
+    """Private; the node proves with it who it is."""
+    public_key: Path
+    """To be registered with the SuperLink."""
+    local_certificate: Path
+    """For the service that a SuperNode offers to its own programs on its own machine."""
+    local_key: Path
+
+    @classmethod
+    def of(cls, folder: Path, node: str) -> "NodeFiles":
+        """The files of a node in a folder of certificates."""
+        place = folder / "nodes" / node
+        return cls(place / "node.key", place / "node.key.pub", place / "local.pem", place / "local.key")
+
+
+def _make_authority(folder: Path, days: int) -> list[Path]:
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = _name("fedade authority")
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    certificate = (
+        _certificate(name, name, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return [_write_private(folder / CA_KEY, key), _write(folder / CA, _pem(certificate))]
+
+
+def _make_server(folder: Path, certificate_path: Path, key_path: Path, hosts: Sequence[str], days: int) -> list[Path]:
+    """A certificate for some hosts and for loopback, signed by the authority."""
+    if not (folder / CA_KEY).exists():
+        raise FedadeError(f"{folder / CA_KEY} is missing; the authority's key is needed to sign another certificate")
+    authority = x509.load_pem_x509_certificate((folder / CA).read_bytes())
+    signer = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), password=None)
+    key = ec.generate_private_key(ec.SECP384R1())
+    names = dict.fromkeys((*hosts, *LOOPBACK))
+    certificate = (
+        _certificate(authority.subject, _name(next(iter(names))), key.public_key(), days)
+        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return [_write_private(key_path, key), _write(certificate_path, _pem(certificate))]
+
+
+def _make_node_key(files: NodeFiles) -> list[Path]:
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    return [_write(files.key, private, secret=True), _write(files.public_key, public + b"\n")]
+
+
+def _certificate(issuer: Any, subject: Any, public_key: Any, days: int) -> Any:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .issuer_name(issuer)
+        .subject_name(subject)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))  # clocks of hosts differ
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _name(common: str) -> Any:
+    return x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, common)])
+
+
+def _alternative(host: str) -> Any:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(certificate: Any) -> bytes:
+    encoded: bytes = certificate.public_bytes(serialization.Encoding.PEM)
+    return encoded
+
+
+def _write_private(path: Path, key: Any) -> Path:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return _write(path, key.private_bytes(encoding, form, serialization.NoEncryption()), secret=True)
+
+
+def _write(path: Path, content: bytes, secret: bool = False) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(0o600 if secret else 0o644, exist_ok=False)
+        path.write_bytes(content)
+    except OSError as error:
+        raise FedadeError(f"cannot write {path}: {error.strerror}; choose another folder") from error
+    return path

@@ -1,0 +1,81 @@
+"""The server's memory: after every timestep, whole or absent."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedade.core import storage, trace
+from fedade.core.tree import Tree
+from fedade.flower.members import Member
+from fedade.flower.rows import PlainRow, rows_of, stored_rows
+from fedade.flower.wire import Named, named_leaves, tree_like
+
+FILE = "server.safetensors"
+
+
+@dataclass
+class Progress:
+    """Where a run stands: all that the server carries from one turn to the next."""
+
+    run: str
+    """Names the run to its clients."""
+    turn: int
+    """The next one."""
+    shared: Tree
+    version: int = 0
+    seconds: float = 0.0
+    refused: dict[str, int] = field(default_factory=dict)
+    """Updates that were refused, by client."""
+    unanswered: int = 0
+    """Turns of clients that did not count."""
+    rows: list[PlainRow] = field(default_factory=list)
+    """Of the trace, since the last checkpoint."""
+
+
+def save(folder: Path, progress: Progress, members: list[Member]) -> None:
+    """Rows first: a checkpoint on disk has all its rows beside it, whenever the process dies."""
+    trace.write(folder / f"rows-{progress.turn:08d}.parquet", stored_rows(progress.rows))
+    progress.rows = []
+    for member in members:
+        member.kept = member.base
+    named = {f"shared/{name}": leaf for name, leaf in named_leaves(progress.shared).items()}
+    for member in members:
+        named |= {f"downlink/{member.number}/{name}": leaf for name, leaf in member.downlink.items()}
+    said = {name: getattr(progress, name) for name in _SAID}
+    said["members"] = [_plain(member) for member in members]
+    storage.save_tensors(folder / FILE, named, {"progress": json.dumps(said)})
+
+
+def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
+    """The last checkpoint; None where there is none."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    named, metadata = storage.load_tensors(path)
+    said: dict[str, Any] = json.loads(metadata["progress"])
+    members = [Member(**plain, downlink=_below(named, f"downlink/{plain['number']}/")) for plain in said.pop("members")]
+    return Progress(shared=tree_like(form, _below(named, "shared/")), **said), members
+
+
+def rows(folder: Path, turn: int) -> list[PlainRow]:
+    """All rows up to a turn; later ones are leftovers of a kill."""
+    kept = [path for path in sorted(folder.glob("rows-*.parquet")) if int(path.stem.removeprefix("rows-")) <= turn]
+    return rows_of([trace.read(path) for path in kept])
+
+
+def discard(folder: Path) -> None:
+    """Remove what only an unfinished run needs."""
+    for path in (*folder.glob("rows-*.parquet"), folder / FILE):
+        path.unlink(missing_ok=True)
+
+
+_SAID = ("run", "turn", "version", "seconds", "refused", "unanswered")
+
+
+def _plain(member: Member) -> dict[str, Any]:
+    return {name: value for name, value in asdict(member).items() if name not in ("downlink", "node", "absent")}
+
+
+def _below(named: Named, prefix: str) -> Named:
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}

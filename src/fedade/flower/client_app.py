@@ -1,0 +1,106 @@
+"""The Flower client: one message, one turn."""
+
+import logging
+from functools import lru_cache, partial
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.paths import cache_dir
+from fedade.core.scenario import Scenario
+from fedade.core.threads import set_threads
+from fedade.flower.bundle import read_bundle
+from fedade.flower.identity import Identity
+from fedade.flower.privacy import clipped
+from fedade.flower.settings import PartitionStream, Task, read_task
+from fedade.flower.snapshots import Store
+from fedade.flower.streams import ClientStream, Partition, real_stream
+from fedade.flower.turns import Client
+from fedade.flower.wire import Answer, Outcome, answer_record, read_instruction
+from fedade.scenarios import build_scenario
+
+log = logging.getLogger("flwr.fedade")
+
+
+def client_app(folder: Path) -> ClientApp:
+    """The client of the task in an app's folder."""
+    app = ClientApp()
+
+    @app.query("hello")
+    def hello(message: Message, context: Context) -> Message:
+        name = Identity.of(context.node_config, context.run_config).name
+        return Message(RecordDict({"config": ConfigRecord({"client": name})}), reply_to=message)
+
+    @app.train("turn")
+    def turn(message: Message, context: Context) -> Message:
+        return Message(answer_record(_answer(folder, message, context)), reply_to=message)
+
+    return app
+
+
+def _answer(folder: Path, message: Message, context: Context) -> Answer:
+    """The client's answer; of a failure the server learns that it happened, and only the client's own log why."""
+    try:
+        told = read_instruction(message.content)
+        identity = Identity.of(context.node_config, context.run_config)
+        return make_client(_task(folder), identity, told.run).take_turn(told)
+    except FedadeError as error:
+        log.error("turn failed: %s", error)
+    except Exception:
+        log.exception("turn failed")
+    return Answer(Outcome.failed)
+
+
+def make_client(task: Task, identity: Identity, run: str) -> Client:
+    """The client of one message, from the task and its identity."""
+    method = task.method()
+    stream, deployment = _surroundings(task, identity)
+    privacy = task.flower.privacy
+    return Client(
+        method,
+        deployment,
+        stream,
+        Store(identity.state_of(run), method.init_client(deployment)),
+        task.flower,
+        task.experiment.federation.score_fresh,
+        None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
+    )
+
+
+def _surroundings(task: Task, identity: Identity) -> tuple[ClientStream, Deployment]:
+    if isinstance(task.flower.stream, PartitionStream):
+        scenario = _scenario(task.model_dump_json())
+        return Partition(scenario.streams, identity.number_in(task.flower)), scenario.deployment
+    deployment = stored_deployment(task, identity.deployment)
+    return real_stream(task.flower.stream, identity.name, identity.stream), deployment
+
+
+def stored_deployment(task: Task, path: Path | None) -> Deployment:
+    """The deployment that the task names, from this host's disk."""
+    if task.deployment is None or path is None:
+        raise FedadeError("deployment: name the stored file in --node-config, or as run configuration of the server")
+    deployment = _bundle(path, task.deployment)
+    set_threads(sum(value.numel() for value in deployment.parameters.values()))
+    return deployment
+
+
+# In a deployment each message has a process of its own; in a simulation one process plays many clients.
+
+
+@lru_cache(maxsize=1)
+def _task(folder: Path) -> Task:
+    return read_task(folder)
+
+
+@lru_cache(maxsize=1)
+def _scenario(task: str) -> Scenario:
+    said = Task.model_validate_json(task)
+    return build_scenario(said.experiment.scenario, said.seed, "cpu", cache_dir(), lambda _done, _of: None)
+
+
+@lru_cache(maxsize=1)
+def _bundle(path: Path, digest: str) -> Deployment:
+    return read_bundle(path, digest)

@@ -1,0 +1,143 @@
+"""Sending to many clients and waiting for enough of them."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedade.core.errors import FedadeError
+from fedade.flower.members import Member, Roster
+from fedade.flower.wire import HELLO, TURN, message_bytes
+
+log = logging.getLogger("flwr.fedade")
+
+POLL_SECONDS = 0.2
+RESEND_SECONDS = 4.0
+"""Between two attempts to reach a client that a turn cannot do without."""
+
+Write = Callable[[Member], RecordDict]
+Judge = Callable[[Member, RecordDict], bool]
+"""Whether an answer counts; what is wrong with it is the judge's to tell."""
+
+
+@dataclass
+class Traffic:
+    """Bytes of the messages of a run, as Flower transfers them."""
+
+    to_clients: int = 0
+    from_clients: int = 0
+    largest_turn: int = 0
+    """Most bytes of one client in one turn, both ways together."""
+
+    def count(self, down: int, up: int) -> None:
+        """Add one client's turn."""
+        self.to_clients += down
+        self.from_clients += up
+        self.largest_turn = max(self.largest_turn, down + up)
+
+
+@dataclass
+class Exchange:
+    """Turns of all clients over a grid; nodes that are new are asked for their names on the way."""
+
+    grid: Grid
+    roster: Roster
+    timeout_seconds: float
+    traffic: Traffic = field(default_factory=Traffic)
+    _hellos: dict[str, int] = field(default_factory=dict)
+    _overdue: dict[str, Member] = field(default_factory=dict)
+    """Messages that were not waited for any longer, whose answers still show that a client is back."""
+    _sizes: dict[str, int] = field(default_factory=dict)
+
+    def gather(self, wanted: int, seconds: float) -> None:
+        """Wait until enough clients have told their names."""
+        deadline, asked = time.monotonic() + seconds, 0.0
+        while self.roster.connected < wanted:
+            if time.monotonic() > deadline:
+                raise FedadeError(
+                    f"{self.roster.connected} of {wanted} clients came within {seconds:.0f} s; start the others, "
+                    "or change flower.min_clients or flower.join_seconds"
+                )
+            if time.monotonic() - asked > 1:
+                asked = time.monotonic()
+                self._greet()
+            self._hear({})
+            time.sleep(POLL_SECONDS)
+
+    def attempt(self, members: Mapping[str, Member], write: Write, judge: Judge, enough: Callable[[], bool]) -> None:
+        """Ask members until all who are present have answered and that is enough, or the time is over."""
+        deadline, resend = time.monotonic() + self.timeout_seconds, 0.0
+        unsent, waiting, tried = dict(members), dict[str, Member](), set[str]()
+        while True:
+            idle = all(member.absent for member in waiting.values())
+            again = idle and time.monotonic() >= resend and not (resend and enough())
+            if unsent and again:
+                self._greet()
+                resend = time.monotonic() + RESEND_SECONDS
+            ready = {name: one for name, one in unsent.items() if one.node is not None and (again or name not in tried)}
+            sent = self._send(ready, write)
+            waiting |= sent
+            tried |= ready.keys()
+            unsent = {name: one for name, one in unsent.items() if one not in sent.values()}
+            for member, content in self._hear(waiting):
+                if content is None or not judge(member, content):
+                    unsent[member.name] = member
+            settled = enough() and all(member.absent for member in waiting.values())
+            if settled or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_SECONDS)
+        self._overdue |= waiting
+        for member in waiting.values():
+            member.absent = True
+
+    def _send(self, members: Mapping[str, Member], write: Write) -> dict[str, Member]:
+        """Messages that are under way, by Flower's id of them."""
+        sent = {}
+        for member in members.values():
+            if member.node is None:
+                continue
+            message = Message(write(member), dst_node_id=member.node, message_type=TURN, ttl=self.timeout_seconds)
+            for identity in self.grid.push_messages([message]):
+                if identity:
+                    sent[identity] = member
+                    self._sizes[identity] = message_bytes(message)
+        return sent
+
+    def _hear(self, waiting: dict[str, Member]) -> list[tuple[Member, RecordDict | None]]:
+        """Answers to what is waited for, which then is so no longer; None in place of an error. Others are noted."""
+        heard: list[tuple[Member, RecordDict | None]] = []
+        wanted = [*waiting, *self._overdue, *self._hellos]
+        for message in list(self.grid.pull_messages(wanted)) if wanted else []:
+            identity = message.metadata.reply_to_message_id
+            if identity in self._hellos:
+                self._meet(self._hellos.pop(identity), message)
+            elif identity in self._overdue:
+                member = self._overdue.pop(identity)
+                member.absent = message.has_error()
+            elif identity in waiting:
+                member = waiting.pop(identity)
+                member.absent = message.has_error()
+                self.traffic.count(self._sizes.pop(identity), message_bytes(message))
+                if message.has_error():
+                    log.warning("%s did not answer: %s", member.name, message.error.reason)
+                heard.append((member, None if message.has_error() else message.content))
+        return heard
+
+    def _greet(self) -> None:
+        """Ask nodes that are new for their clients' names; the answers come in time."""
+        online = list(self.grid.get_node_ids())
+        for node in self.roster.strangers(online):
+            if node not in self._hellos.values():
+                message = Message(RecordDict(), dst_node_id=node, message_type=HELLO, ttl=self.timeout_seconds)
+                self._hellos |= {identity: node for identity in self.grid.push_messages([message]) if identity}
+
+    def _meet(self, node: int, message: Message) -> None:
+        if message.has_error():
+            log.warning("node %d did not tell its name: %s", node, message.error.reason)
+            return
+        name = message.content.config_records.get("config", ConfigRecord()).get("client")
+        if isinstance(name, str) and name:
+            self.roster.welcome(name, node, list(self.grid.get_node_ids()))

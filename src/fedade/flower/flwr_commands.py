@@ -1,0 +1,45 @@
+"""Flower's own command line, called as a program: what it prints, or one line that says what is wrong."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from fedade.core.errors import FedadeError
+from fedade.flower.processes import flower_program
+
+
+def submit(app: str, connection: str, run_config: Mapping[str, str], environment: Mapping[str, str]) -> int:
+    """Start an app on a SuperLink; returns the run's id."""
+    said = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config.items())
+    return int(flwr(environment, "run", app, connection, "--format", "json", "--run-config", said)["run-id"])
+
+
+def run_status(connection: str, run: int, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Flower's word for how a run fares, such as `finished:completed`, and its details."""
+    found = flwr(environment, "list", connection, "--run-id", str(run), "--format", "json")
+    entry = found["runs"][0]
+    return str(entry["status"]), str(entry.get("status-details", ""))
+
+
+def refuse_failed(run: int, status: str, details: str) -> None:
+    """Flower itself is content with a run that fails."""
+    if status.startswith("finished") and status != "finished:completed":
+        raise FedadeError(f"run {run} ended as {status}: {details or 'see the log of the SuperLink'}")
+
+
+def flwr(environment: Mapping[str, str], *words: str) -> dict[str, Any]:
+    """What a command of Flower prints as JSON."""
+    done = subprocess.run(  # noqa: S603
+        [flower_program("flwr"), *words], env=dict(environment), capture_output=True, text=True, check=False
+    )
+    start = done.stdout.find("{")
+    try:
+        said: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
+    except ValueError:
+        said = {}
+    if done.returncode or said.get("success") is False:
+        words_of_flower = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+        reason = said.get("error-message") or words_of_flower[-1]
+        raise FedadeError(f"flwr {words[0]} failed: {str(reason).strip()}")
+    return said

@@ -1,0 +1,67 @@
+"""Who a client is, and where it keeps its things: from its node's configuration."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from fedade.core.errors import FedadeError
+from fedade.flower.settings import FlowerSettings
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+def numbered_name(number: int) -> str:
+    """The name of a client that is known by a number only, as in simulations."""
+    return f"client-{number:04d}"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A client by its node's configuration: `client`, `state-dir`, `stream`, `deployment`, `partition-id`."""
+
+    name: str
+    state_dir: Path
+    stream: str | None
+    deployment: Path | None
+    partition: int | None
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> "Identity":
+        """Read a node's configuration; what it leaves out may be said by the run."""
+        partition = node_config.get("partition-id")
+        name = str(node_config.get("client") or ("" if partition is None else numbered_name(int(partition))))
+        if not _NAME.fullmatch(name):
+            raise FedadeError(
+                f"--node-config: client={name!r} is no client name; expected letters, digits, '.', '_' and '-', "
+                'for example client="clinic-7"'
+            )
+        state = node_config.get("state-dir") or run_config.get("state-dir") or platformdirs.user_state_dir("fedade")
+        stream, deployment = node_config.get("stream"), node_config.get("deployment") or run_config.get("deployment")
+        return cls(
+            name,
+            Path(str(state)) / name,
+            None if stream is None else str(stream),
+            Path(str(deployment)) if deployment else None,
+            None if partition is None else int(partition),
+        )
+
+    def state_of(self, run: str) -> Path:
+        """Where the client keeps its state of a run; the name comes over the network, and must not lead elsewhere."""
+        if not _NAME.fullmatch(run):
+            raise FedadeError(f"the server calls its run {run!r}, which is no name; is it the right server?")
+        return self.state_dir / run
+
+    def number_in(self, settings: FlowerSettings) -> int:
+        """Which part of a dataset is this client's."""
+        if self.partition is not None:
+            return self.partition
+        if self.name not in settings.clients:
+            raise FedadeError(
+                f"client {self.name}: the stream `partition` needs partition-id in --node-config, or its name in "
+                "flower.clients"
+            )
+        return settings.clients.index(self.name)

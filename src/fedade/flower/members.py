@@ -1,0 +1,104 @@
+"""The clients of a run by their stable names, whatever ids Flower gives their nodes."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fedade.core.errors import FedadeError
+from fedade.flower.wire import Named
+
+log = logging.getLogger("flwr.fedade")
+
+
+@dataclass(eq=False)
+class Member:
+    """What the server knows of a client."""
+
+    name: str
+    number: int
+    """Its place in the run: what draws and the trace call the client."""
+    node: int | None = None
+    """Flower's id of its SuperNode, while that is known."""
+    absent: bool = False
+    """It left a message unanswered, and is not waited for until it is heard of again."""
+    base: int = -1
+    """The last turn whose answer counted."""
+    kept: int = -1
+    """The same, in the last checkpoint."""
+    timestep: int = 0
+    """The last timestep that it opened."""
+    personal_step_due: bool = False
+    """It took part in a round, and has not been told the result."""
+    downlink: Named = field(default_factory=dict)
+    """What it alone is told about that round."""
+    participated: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    """Of the method's exchanges in the open timestep, as the simulator counts them."""
+
+
+class Roster:
+    """Members in the order of their numbers."""
+
+    def __init__(self, expected: Sequence[str]) -> None:
+        self._open = not expected
+        self._members = {name: Member(name, number) for number, name in enumerate(expected)}
+        self._refused: dict[int, str] = {}
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, number: int) -> Member:
+        return list(self._members.values())[number]
+
+    @property
+    def connected(self) -> int:
+        """Members whose node is known."""
+        return sum(member.node is not None for member in self)
+
+    def strangers(self, online: Sequence[int]) -> list[int]:
+        """Nodes to be asked for their client's name.
+
+        One that was refused because another speaks for its client is asked again once that one is gone: without node
+        authentication a restarted node has a new id, and its old one seems to live on for a while.
+        """
+        known = {member.node for member in self}
+        return sorted(node for node in online if node not in known and not self._stays_refused(node, online))
+
+    def _stays_refused(self, node: int, online: Sequence[int]) -> bool:
+        if node not in self._refused:
+            return False
+        holder = self._members.get(self._refused[node])
+        return holder is None or holder.node in online
+
+    def welcome(self, name: str, node: int, online: Sequence[int]) -> None:
+        """Note that a node speaks for a client; a second one for the same client is refused."""
+        member = self._members.get(name)
+        if member is None:
+            if not self._open:
+                self._refused[node] = name
+                log.warning("node %d calls itself %r, which is not in flower.clients; refused", node, name)
+                return
+            member = self._members[name] = Member(name, len(self))
+        if member.node is not None and member.node != node and member.node in online:
+            self._refused[node] = name
+            log.warning("node %d calls itself %r, but node %d does so already; refused", node, name, member.node)
+            return
+        member.node, member.absent = node, False
+
+    def number_by_name(self) -> None:
+        """Before the first timestep: numbers in the order of names, whoever came first."""
+        if self._open:
+            ordered = sorted(self._members.values(), key=lambda member: member.name)
+            self._members = {member.name: member for member in ordered}
+            for number, member in enumerate(ordered):
+                member.number = number
+
+    def restore(self, members: Sequence[Member]) -> None:
+        """The members of a checkpoint; their nodes are to be met again."""
+        if not self._open and [member.name for member in members] != list(self._members):
+            raise FedadeError("flower.clients differs from the run's checkpoint; choose another --out")
+        self._members = {member.name: member for member in members}

@@ -1,0 +1,176 @@
+"""Processes that are certain to end, with all that they started."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from fedade.core.errors import FedadeError
+
+GRACE_SECONDS = 8.0
+RETRY_SECONDS = 3.0
+REVIVAL_SECONDS = 180.0
+
+_MARK = "FEDADE_PROCESS"
+_PROC = Path("/proc")
+
+
+@dataclass
+class Process:
+    """A program, whatever it starts, and the file that all of them write to."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    _mark: str = field(default_factory=lambda: secrets.token_hex(12))
+    _popen: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def pid(self) -> int:
+        """Of the program itself."""
+        if self._popen is None:
+            raise ValueError(f"{self.name} was not started")
+        return self._popen.pid
+
+    def start(self) -> None:
+        """Run it, marked in its environment, which all that it starts inherit."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self._popen = subprocess.Popen(  # noqa: S603
+                list(self.command),
+                env={**self.environment, _MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def ended(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return None if self._popen is None else self._popen.poll()
+
+    def family(self) -> list[int]:
+        """The program and all that it started and that still runs, also what outlived it or left its group."""
+        if self._popen is None:
+            return []
+        self._popen.poll()  # reaps it, or it would seem to live on
+        return _marked(self._mark) if _PROC.is_dir() else _group(self._popen.pid)
+
+    def ask_to_end(self) -> None:
+        """Send the program a SIGTERM; it tells its own."""
+        if self.ended() is None and self._popen is not None:
+            self._popen.terminate()
+
+    def end(self, deadline: float) -> None:
+        """Wait for the whole family until the deadline, then kill what is left of it."""
+        while self.family() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        while family := self.family():
+            for pid in family:
+                _kill(pid)
+            time.sleep(0.05)
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of its log, in one line."""
+        said = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        return " | ".join(line.strip() for line in said[-lines:])
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes with the mark in their environment; Flower gives some of its children groups of their own."""
+    wanted, found = f"{_MARK}={mark}".encode(), []
+    for entry in _PROC.iterdir():
+        if entry.name.isdecimal():
+            try:
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:  # it ended meanwhile, or is another user's
+                continue
+    return found
+
+
+def _group(leader: int) -> list[int]:
+    """The leader of a group, as long as anyone of the group lives; where there is no list of processes to read."""
+    try:
+        os.killpg(leader, 0)
+    except (ProcessLookupError, PermissionError):
+        return []
+    return [-leader]
+
+
+def _kill(pid: int) -> None:
+    """A negative number stands for a group."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@dataclass
+class Supervised:
+    """A SuperNode that is started again when it is killed, as a service manager would."""
+
+    process: Process
+    killed: float | None = None
+    tried: float = 0.0
+
+    def revive(self) -> None:
+        """Start it if it was killed; an end of its own accord is an error, unless it is just coming back.
+
+        For about a minute after a kill the SuperLink takes the node for alive and refuses it, so it tries again.
+        """
+        code, now = self.process.ended(), time.monotonic()
+        if code is None or now - self.tried < RETRY_SECONDS:
+            return
+        if code < 0:
+            self.killed = now
+        elif self.killed is None or now - self.killed > REVIVAL_SECONDS:
+            said = self.process.last_words()
+            raise FedadeError(f"{self.process.name} ended with code {code}: {said}; log: {self.process.log}")
+        self.tried = now
+        self.process.end(now)
+        self.process.start()
+
+
+@dataclass
+class Processes:
+    """A set of processes that all end when the block does, whatever ends it."""
+
+    running: list[Process] = field(default_factory=list)
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end_all()
+
+    def start(self, process: Process) -> Process:
+        """Start a process that ends with the block."""
+        self.running.append(process)
+        process.start()
+        return process
+
+    def end_all(self) -> None:
+        """Ask all to end, and make sure that they did."""
+        for process in reversed(self.running):
+            process.ask_to_end()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for process in reversed(self.running):
+            process.end(deadline)
+        self.running.clear()
+
+
+def flower_program(name: str) -> str:
+    """One of Flower's programs, beside this Python."""
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        raise FedadeError(f"{name} is not installed beside {sys.executable}; pip install 'fedade[flower]'")
+    return str(path)

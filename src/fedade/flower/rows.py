@@ -1,0 +1,71 @@
+"""From what clients tell to the trace that the simulator would write."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fedade.core import trace
+from fedade.flower.members import Member
+from fedade.flower.wire import Row
+
+PlainRow = dict[str, Any]
+
+_COUNTS = ("n", "participated", "bytes_sent", "bytes_received")
+_NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
+"""Reports read these columns; where nobody shares them they hold NaN."""
+
+
+def plain_row(member: Member, told: Row) -> PlainRow:
+    """A row of the trace: what the client told, beside what the server counted."""
+    return {
+        "client": member.number,
+        "timestep": told.timestep,
+        "n": told.samples,
+        "participated": member.participated,
+        "bytes_sent": member.bytes_sent,
+        "bytes_received": member.bytes_received,
+        **told.measures,
+    }
+
+
+def whole_trace(rows: Iterable[PlainRow], labels: Mapping[str, str | int], clients: int, timesteps: int) -> pa.Table:
+    """One row for every client and timestep, in order; a client that was away has a row without measures."""
+    told = {(row["timestep"], row["client"]): row for row in rows}
+    absent = dict.fromkeys(_COUNTS, 0)
+    missing: PlainRow = {**dict.fromkeys(_NEVER_MISSING, float("nan")), "true_prior": [float("nan")]}
+    ordered = [
+        {**labels, "client": client, "timestep": timestep, **absent, **missing, **told.get((timestep, client), {})}
+        for timestep in range(1, timesteps + 1)
+        for client in range(clients)
+    ]
+    return pa.Table.from_pylist(ordered, schema=_schema(ordered))
+
+
+def rows_of(tables: Sequence[pa.Table]) -> list[PlainRow]:
+    """The rows of stored tables, without what a row does not have."""
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for table in tables
+        for row in table.to_pylist()
+    ]
+
+
+def stored_rows(rows: Sequence[PlainRow]) -> pa.Table:
+    """Rows as a table, to be kept until the run ends."""
+    return pa.Table.from_pylist(rows, schema=_schema(rows)) if rows else trace.to_table({})
+
+
+def _schema(rows: Sequence[PlainRow]) -> pa.Schema:
+    """All columns of all rows, in the order in which they first appear."""
+    values = {name: value for row in reversed(rows) for name, value in row.items()}
+    order = dict.fromkeys(name for row in rows for name in row)
+    return pa.schema([(name, _type(values[name])) for name in order])
+
+
+def _type(value: Any) -> pa.DataType:
+    if isinstance(value, str):
+        return pa.string()
+    if isinstance(value, int):
+        return pa.int64()
+    return pa.list_(pa.float64()) if isinstance(value, list) else pa.float64()

@@ -1,0 +1,213 @@
+"""The clock over a Flower grid: the simulator's protocol, one message a client and turn.
+
+A turn is one exchange. Timestep t has as many turns as rounds; its first goes to every client, which finishes its
+last personal step, closes t − 1 (and tells its row of the trace), opens t and observes, and, if it was drawn, trains.
+Later turns go to the round's participants, and to those of the round before, which take their personal step. After the
+last timestep one more turn closes it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from flwr.app import RecordDict
+
+from fedade.core import tree
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.method import FederatedMethod
+from fedade.core.seeds import Seeds
+from fedade.engine.attendance import Rounds
+from fedade.flower import checkpoint
+from fedade.flower.checkpoint import Progress
+from fedade.flower.checks import check_update
+from fedade.flower.exchange import Exchange
+from fedade.flower.members import Member, Roster
+from fedade.flower.privacy import PrivacyAccount
+from fedade.flower.rehearsal import Forms
+from fedade.flower.robust import centred
+from fedade.flower.rows import PlainRow, plain_row
+from fedade.flower.settings import Task
+from fedade.flower.wire import (
+    Answer,
+    Instruction,
+    Named,
+    Outcome,
+    instruction_record,
+    named_leaves,
+    read_answer,
+    tree_like,
+)
+
+log = logging.getLogger("flwr.fedade")
+
+
+@dataclass
+class Server:
+    """Runs one method through its timesteps, from wherever its progress stands."""
+
+    task: Task
+    method: FederatedMethod | None
+    """None for a local method, which has no rounds."""
+    deployment: Deployment
+    forms: Forms
+    exchange: Exchange
+    roster: Roster
+    progress: Progress
+    folder: Path
+    account: PrivacyAccount | None
+    on_timestep: Callable[[int], None]
+
+    def run(self) -> list[PlainRow]:
+        """All rows of the trace, once every timestep is closed."""
+        last = self.task.experiment.scenario.num_timesteps * self.task.rounds
+        opened = time.monotonic()
+        while self.progress.turn <= last:
+            begun = time.monotonic()
+            timestep, number = divmod(self.progress.turn, self.task.rounds)
+            ends = self.progress.turn == last
+            self._turn(0 if ends else timestep + 1, number)
+            self.progress.turn += 1
+            self.progress.seconds += time.monotonic() - begun
+            if ends or number == self.task.rounds - 1:
+                checkpoint.save(self.folder, self.progress, list(self.roster))
+                self.on_timestep(timestep + (not ends))
+                if not ends:
+                    time.sleep(max(0.0, opened + self.task.flower.timestep_seconds - time.monotonic()))
+                opened = time.monotonic()
+        return checkpoint.rows(self.folder, self.progress.turn)
+
+    def _turn(self, timestep: int, number: int) -> None:
+        """One exchange, and what the server makes of it. Timestep 0 closes the last one."""
+        participants = self._participants(timestep, number)
+        asked = [
+            member for member in self.roster if number == 0 or member.number in participants or member.personal_step_due
+        ]
+        answers = self._answers(asked, participants, timestep, number)
+        for member in asked:
+            if member.name in answers:
+                self._settle(member, answers[member.name], timestep)
+        updates = {
+            member: answers[member.name]
+            for member in asked
+            if member.number in participants and member.name in answers and answers[member.name].uplink
+        }
+        if updates and self.method is not None:
+            self._aggregate(self.method, updates)
+
+    def _participants(self, timestep: int, number: int) -> frozenset[int]:
+        """Drawn over the clients' numbers, at the address that the simulator draws them from."""
+        if self.method is None or timestep == 0:
+            return frozenset()
+        rounds = Rounds(self.task.rounds, self.task.experiment.federation.participation)
+        when = None if self.method.fixed_participants else timestep
+        drawn = rounds.participants(Seeds(self.task.seed), len(self.roster), when)
+        return frozenset(drawn[number].tolist())
+
+    def _answers(
+        self, asked: list[Member], participants: frozenset[int], timestep: int, number: int
+    ) -> Mapping[str, Answer]:
+        """The answers that count; a turn without a quorum is tried again, and then ends the run."""
+        answers: dict[str, Answer] = {}
+        needed = [member for member in asked if member.number in participants] or asked
+        quorum = self.task.flower.quorum * len(needed)
+        shared = named_leaves(self.progress.shared)
+
+        def write(member: Member) -> RecordDict:
+            trains = member.number in participants
+            return instruction_record(self._instruction(member, shared, trains, timestep, number))
+
+        def judge(member: Member, content: RecordDict) -> bool:
+            answer = self._judged(member, content, shared, member.number in participants)
+            if answer is not None:
+                answers[member.name] = answer
+            return answer is not None
+
+        def enough() -> bool:
+            return sum(member.name in answers for member in needed) >= quorum
+
+        for attempt in range(1 + self.task.flower.retries):
+            missing = {member.name: member for member in asked if member.name not in answers}
+            self.exchange.attempt(missing, write, judge, enough)
+            if enough():
+                break
+            log.warning("turn %d: no quorum in attempt %d", self.progress.turn, attempt + 1)
+        silent = [member.name for member in asked if member.name not in answers]
+        self.progress.unanswered += len(silent)
+        if not enough():
+            raise FedadeError(
+                f"timestep {timestep}, round {number}: {len(answers)} of {len(asked)} clients answered, no quorum of "
+                f"{self.task.flower.quorum:g} after {1 + self.task.flower.retries} attempts; without answer: "
+                f"{', '.join(silent)}; see their logs, then start the run again to continue"
+            )
+        if silent:
+            log.warning("turn %d goes on without %s", self.progress.turn, ", ".join(silent))
+        return answers
+
+    def _instruction(self, member: Member, shared: Named, trains: bool, timestep: int, number: int) -> Instruction:
+        seeds = Seeds(self.task.seed)
+        return Instruction(
+            run=self.progress.run,
+            turn=self.progress.turn,
+            base=member.base,
+            keep=member.kept,
+            timestep=timestep,
+            trains=trains,
+            observe_key=seeds.number("observe", client=member.number, timestep=timestep),
+            round_key=seeds.number("local", client=member.number, timestep=timestep, round=number),
+            version=self.progress.version,
+            shared=shared if self.progress.version else {},
+            downlink=member.downlink,
+        )
+
+    def _judged(self, member: Member, content: RecordDict, shared: Named, trains: bool) -> Answer | None:
+        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come."""
+        try:
+            answer = read_answer(content)
+            if trains:
+                check_update(answer, named_leaves(self.forms.uplink), shared, self.task.flower.max_update)
+            elif answer.uplink:
+                raise FedadeError("it was not asked for one")
+        except FedadeError as error:
+            self.progress.refused[member.name] = self.progress.refused.get(member.name, 0) + 1
+            log.warning("update of %s refused: %s", member.name, error)
+            return None
+        if answer.outcome is Outcome.failed:
+            log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
+            return None
+        if answer.restarted:
+            log.warning("%s lost its state, and began afresh", member.name)
+        return answer
+
+    def _settle(self, member: Member, answer: Answer, timestep: int) -> None:
+        """An answer that counts: the client has finished its last round, and is where the turn put it."""
+        if answer.row is not None:
+            self.progress.rows.append(plain_row(member, answer.row))
+        if member.timestep != timestep:
+            member.participated = member.bytes_sent = member.bytes_received = 0
+        member.base, member.timestep = self.progress.turn, timestep
+        member.personal_step_due, member.downlink = False, {}
+
+    def _aggregate(self, method: FederatedMethod, updates: Mapping[Member, Answer]) -> None:
+        """The server's part of a round, over updates in the order of the clients' numbers."""
+        ordered = sorted(updates, key=lambda member: member.number)
+        uplinks = tree.stack([tree_like(self.forms.uplink, updates[member].uplink) for member in ordered])
+        samples = torch.tensor([float(updates[member].samples) for member in ordered])
+        # One client's influence is bounded only where all count alike.
+        weights = samples if self.account is None else torch.ones_like(samples)
+        with torch.no_grad():
+            broadcast, downlinks = method.aggregate(
+                self.deployment, self.progress.shared, centred(uplinks, self.task.flower), weights
+            )
+        if self.account is not None:
+            broadcast = self.account.release(broadcast, len(ordered))
+        self.progress.shared, self.progress.version = broadcast, self.progress.version + 1
+        for place, member in enumerate(ordered):
+            downlink = tree.take(downlinks, place)
+            member.personal_step_due, member.downlink = True, named_leaves(downlink)
+            member.participated += 1
+            member.bytes_sent += tree.num_bytes(uplinks) // len(ordered)
+            member.bytes_received += tree.num_bytes(broadcast) + tree.num_bytes(downlink)

@@ -1,0 +1,127 @@
+"""The Flower server: a run folder like the simulator's, written over the network."""
+
+import secrets
+from dataclasses import asdict
+from pathlib import Path
+
+import filelock
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedade.core import trace
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.method import FederatedMethod
+from fedade.core.paths import cache_dir
+from fedade.experiments.running import run
+from fedade.experiments.tracks import Track
+from fedade.flower import checkpoint
+from fedade.flower.checkpoint import Progress
+from fedade.flower.client_app import stored_deployment
+from fedade.flower.exchange import Exchange
+from fedade.flower.members import Roster
+from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
+from fedade.flower.rehearsal import Forms, rehearse
+from fedade.flower.robust import refuse_personal_downlinks
+from fedade.flower.rows import whole_trace
+from fedade.flower.run_folder import claim, write_status
+from fedade.flower.server import Server
+from fedade.flower.settings import Task, read_task
+from fedade.flower.wire import named_leaves
+from fedade.scenarios import build_deployment
+
+PREDECESSOR_SECONDS = 60.0
+
+
+def server_app(folder: Path) -> ServerApp:
+    """The server of the task in an app's folder; the run configuration says where results go."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        out = Path(str(context.run_config["out"])).resolve()
+        stored = context.run_config.get("deployment")
+        try:
+            serve(read_task(folder), grid, out, Path(str(stored)) if stored else None)
+        except FedadeError as error:
+            write_status(out, {"error": str(error)})
+            raise
+
+    return app
+
+
+def serve(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
+    """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
+    claim(out, task)
+    write_status(out, {})
+    try:
+        # A server whose SuperLink was killed notices that only after some seconds, and may still write.
+        with filelock.FileLock(out / ".flower.lock", timeout=PREDECESSOR_SECONDS):
+            adapt(task, grid, out, stored)
+    except filelock.Timeout as error:
+        raise FedadeError(f"{out} is in use by another Flower run; wait for it or choose another --out") from error
+    run(task.experiment, out, "cpu", lambda _title, _done, _of: None)
+
+
+def adapt(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
+    """The part of a run that needs its clients: all timesteps that are not done yet, and then the trace."""
+    track = Track(task.method_name, task.seed)
+    folder = track.folder(out)
+    if track.is_done(out):
+        return
+    server = make_server(task, grid, out, folder, stored)
+    rows = server.run()
+    table = whole_trace(rows, track._asdict(), len(server.roster), task.experiment.scenario.num_timesteps)
+    table = table.replace_schema_metadata({"seconds": f"{server.progress.seconds:.3f}"})
+    trace.write(folder / "trace.parquet", table)
+    checkpoint.discard(folder)
+    write_status(out, {"finished": True, **_figures(server)})
+
+
+def make_server(task: Task, grid: Grid, out: Path, folder: Path, stored: Path | None) -> Server:
+    """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
+    deployment = _deployment(task, stored)
+    method = task.method()
+    federated = method if isinstance(method, FederatedMethod) else None
+    forms = Forms((), ()) if federated is None else rehearse(federated, deployment)
+    refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
+    start = () if federated is None else federated.init_server(deployment)
+    roster = Roster(task.flower.clients)
+    exchange = Exchange(grid, roster, task.flower.timeout_seconds)
+    before = checkpoint.load(folder, start)
+    if before is not None:
+        roster.restore(before[1])
+    wanted = task.flower.min_clients or task.experiment.scenario.num_clients
+    exchange.gather(min(wanted, len(roster) or wanted), task.flower.join_seconds)
+    if before is None:
+        roster.number_by_name()
+    progress = before[0] if before else Progress(secrets.token_hex(8), 0, start)
+    account = None
+    if (privacy := task.flower.privacy) is not None and federated is not None:
+        refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
+        account = PrivacyAccount.open(privacy, folder / "privacy.json", len(roster))
+    timesteps = task.experiment.scenario.num_timesteps
+
+    def on_timestep(done: int) -> None:
+        write_status(out, {"timestep": done, "timesteps": timesteps, **_figures(server)})
+
+    server = Server(task, federated, deployment, forms, exchange, roster, progress, folder, account, on_timestep)
+    return server
+
+
+def _deployment(task: Task, stored: Path | None) -> Deployment:
+    if task.deployment is not None:
+        return stored_deployment(task, stored)
+    return build_deployment(task.experiment.scenario, "cpu", cache_dir(), lambda _done, _of: None)
+
+
+def _figures(server: Server) -> dict[str, object]:
+    """What a run tells beside its trace."""
+    return {
+        "turns": server.progress.turn,
+        "clients": [member.name for member in server.roster],
+        "traffic": asdict(server.exchange.traffic),
+        "refused": server.progress.refused,
+        "unanswered": server.progress.unanswered,
+        "privacy": None if server.account is None else server.account.spent(),
+    }

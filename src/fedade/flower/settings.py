@@ -1,0 +1,181 @@
+"""What a Flower run can be told, and the one file that tells it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+from fedade.core.method import FederatedMethod, Method
+from fedade.experiments.settings import Experiment, experiment_from
+
+CONFIG = "fedade.yaml"
+"""The file in the app's folder that names model, stream and method."""
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class PartitionStream(BaseModel):
+    """Trials: each client draws its part of the experiment's dataset, with labels to be scored by."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["partition"] = "partition"
+
+
+class FolderStream(BaseModel):
+    """A folder into which batches arrive as `.npy` or `.npz` files, taken in the order of their names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["folder"]
+    path: Path
+    """On the client; its SuperNode may name another: `--node-config 'stream="/data/batches"'`."""
+
+
+class ImportedStream(BaseModel):
+    """A function that yields batches, by import path: called with the client's name and how many it has taken."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["import"]
+    path: str = Field(pattern=r"^[\w.]+:[\w.]+$")
+
+
+StreamSettings = Annotated[PartitionStream | FolderStream | ImportedStream, Field(discriminator="kind")]
+
+
+class PrivacySettings(BaseModel):
+    """Client-level differential privacy: clipped updates, Gaussian noise on their mean."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    noise_multiplier: float = Field(gt=0)
+    """Standard deviation of the noise, in units of one client's greatest influence."""
+    clipping_norm: float = Field(gt=0)
+    """Greatest L2 norm of what one client may change in a round."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    max_epsilon: float | None = Field(None, gt=0)
+    """The run ends, loudly, before it would spend more."""
+
+
+class FlowerSettings(BaseModel):
+    """How a run meets its clients."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clients: tuple[str, ...] = ()
+    """The names that may take part, in the order of their numbers; empty: all that come, numbered as they come."""
+    min_clients: Count | None = None
+    """Clients to wait for before the first timestep; None: all of scenario.num_clients."""
+    join_seconds: Seconds = 600.0
+    """How long to wait for them."""
+    timeout_seconds: Seconds = 600.0
+    """How long a client may take for one turn."""
+    retries: int = Field(2, ge=0)
+    """How often a turn without quorum is tried again before the run fails."""
+    quorum: float = Field(0.5, gt=0, le=1)
+    """Share of the clients that a turn needs an answer from; of its participants, where there are any."""
+    timestep_seconds: float = Field(0.0, ge=0)
+    """Shortest time from one timestep to the next."""
+    stream: StreamSettings = PartitionStream()
+    share: Literal["everything"] | tuple[str, ...] = ()
+    """Columns of the trace that clients may tell the server: the diagnostics that the user agrees to share."""
+    aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
+    trim: float = Field(0.2, ge=0, lt=0.5)
+    """Share of the values that a trimmed mean drops at either end."""
+    max_update: float = Field(10.0, gt=0)
+    """Updates that move farther than this, in norms of the shared layers, are refused."""
+    privacy: PrivacySettings | None = None
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "FlowerSettings":
+        if len(set(self.clients)) != len(self.clients):
+            raise ValueError("clients: every name may appear once")
+        return self
+
+    def shares(self, column: str) -> bool:
+        """Whether the user agreed that clients tell this column."""
+        return self.share == "everything" or column in self.share
+
+    def as_plain(self) -> dict[str, Any]:
+        """Nested dicts and lists, as written to the app's configuration."""
+        return self.model_dump(mode="json")
+
+
+class Task(BaseModel):
+    """One method and seed of an experiment, and how to run it on Flower."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    experiment: Experiment
+    flower: FlowerSettings
+    deployment: str | None = None
+    """Digest of the stored deployment that every host must hold; None: built from the scenario, for trials."""
+
+    @property
+    def method_name(self) -> str:
+        return self.experiment.methods[0]
+
+    @property
+    def seed(self) -> int:
+        return self.experiment.seeds[0]
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges per timestep: a local method needs one, to observe."""
+        return self.experiment.federation.rounds if isinstance(self.method(), FederatedMethod) else 1
+
+    def method(self) -> Method:
+        """The method with its settings."""
+        return self.experiment.build_method(self.method_name)
+
+    def as_plain(self) -> dict[str, Any]:
+        """As written to the app's configuration file."""
+        return {**self.experiment.as_plain(), "flower": self.flower.as_plain(), "deployment": self.deployment}
+
+
+def task_from(settings: Mapping[str, Any]) -> Task:
+    """Validate an experiment's settings with a `flower` group beside them."""
+    rest = dict(settings)
+    flower, deployment = rest.pop("flower", None) or {}, rest.pop("deployment", None)
+    experiment = experiment_from({"methods": ["fed-ade"], **rest})
+    try:
+        task = Task(experiment=experiment, flower=FlowerSettings(**flower), deployment=deployment)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        path = ".".join(("flower", *(str(part) for part in found["loc"])))
+        raise FedadeError(f"{path}: {found['msg'].removeprefix('Value error, ')}; see docs/flower.md") from error
+    _refuse_unfit(task)
+    return task
+
+
+def read_task(folder: Path) -> Task:
+    """The task of an app."""
+    return task_from(storage.read_yaml(folder / CONFIG))
+
+
+def _refuse_unfit(task: Task) -> None:
+    experiment, flower = task.experiment, task.flower
+    if len(experiment.methods) > 1 or len(experiment.seeds) > 1:
+        raise FedadeError(
+            f"methods: a Flower run has one method and one seed, not {len(experiment.methods)} and "
+            f"{len(experiment.seeds)}; for example --set methods=[fed-ade] --set seeds=[0]"
+        )
+    method = task.method()
+    if getattr(method, "replays", False) and not getattr(method, "measured_rates", ()):
+        raise FedadeError(
+            f"{task.method_name} replays the rates of a finished run; give them as method.measured_rates, "
+            "or choose another method"
+        )
+    if method.card.oracle and flower.stream.kind != "partition":
+        raise FedadeError(f"{task.method_name} needs labels, which only the stream `partition` has")
+    if flower.privacy is not None and flower.aggregation != "mean":
+        raise FedadeError(f"flower.aggregation: {flower.aggregation} has no privacy account; use mean with privacy")
+    if flower.privacy is not None and not flower.clients:
+        raise FedadeError("flower.clients: privacy needs the names of all clients, whose number its account rests on")
+    if flower.stream.kind != "partition" and task.deployment is None:
+        raise FedadeError("deployment: real streams need a stored deployment; `fedade flower init` writes one")

@@ -1,0 +1,108 @@
+"""A client's state on its own disk: one file per turn, whole or absent, whatever kills the process."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedade.core import storage, tree
+from fedade.core.errors import FedadeError
+from fedade.core.tree import Tree
+from fedade.flower.streams import START, Hidden
+from fedade.flower.wire import Named, tree_like
+
+FORMAT = 1
+"""Of the files; raised when older ones could no longer be read."""
+
+BEGINNING = -1
+"""The turn before the first."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The timestep that a client is in, and what it saw of it."""
+
+    timestep: int
+    inputs: Tensor
+    hidden: Hidden | None
+    observe_key: int
+    plan: dict[str, Tensor]
+    accuracy_pre: float | None
+    passes: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a client remembers between two messages."""
+
+    client: Tree
+    cursor: str = START
+    """Where the stream stands."""
+    timestep: int = 0
+    """The last timestep that was opened, with data or without."""
+    opened: Opened | None = None
+    round_key: int | None = None
+    """Of the round whose personal step is still to come, with the next message."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The snapshots of one client in one run."""
+
+    folder: Path
+    form: Tree = field(repr=False)
+    """The state before the first turn, which also gives the structure of all others."""
+
+    def load(self, turn: int) -> Snapshot | None:
+        """The state after a turn; None where it is gone."""
+        path = self._path(turn)
+        if not path.is_file():
+            return None
+        named, metadata = storage.load_tensors(path)
+        said = json.loads(metadata["snapshot"])
+        if said["format"] != FORMAT:
+            raise FedadeError(f"{path} has format {said['format']}, not {FORMAT}; use the version that wrote it")
+        client = tree_like(self.form, _below(named, "client/"))
+        opened = None if said["opened"] is None else _opened(said["opened"], named)
+        return Snapshot(client, said["cursor"], said["timestep"], opened, said["round_key"])
+
+    def save(self, turn: int, snapshot: Snapshot) -> None:
+        """Write the state after a turn."""
+        named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
+        said: dict[str, Any] = {
+            "format": FORMAT,
+            "cursor": snapshot.cursor,
+            "timestep": snapshot.timestep,
+            "round_key": snapshot.round_key,
+            "opened": None,
+        }
+        if (opened := snapshot.opened) is not None:
+            named["inputs"] = opened.inputs
+            named |= {f"plan/{name}": value for name, value in opened.plan.items()}
+            named |= {} if opened.hidden is None else {f"hidden/{k}": v for k, v in opened.hidden._asdict().items()}
+            said["opened"] = {
+                name: getattr(opened, name) for name in ("timestep", "observe_key", "accuracy_pre", "passes")
+            }
+        storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(said)})
+
+    def forget_before(self, turn: int) -> None:
+        """Remove states that will never be asked for again."""
+        for path in self.folder.glob("turn-*.safetensors"):
+            if int(path.stem.removeprefix("turn-")) < turn:
+                path.unlink(missing_ok=True)
+
+    def _path(self, turn: int) -> Path:
+        return self.folder / f"turn-{turn:08d}.safetensors"
+
+
+def _opened(said: dict[str, Any], named: Named) -> Opened:
+    hidden = _below(named, "hidden/")
+    return Opened(
+        inputs=named["inputs"], hidden=Hidden(**hidden) if hidden else None, plan=_below(named, "plan/"), **said
+    )
+
+
+def _below(named: Named, prefix: str) -> Named:
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}

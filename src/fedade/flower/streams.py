@@ -1,0 +1,137 @@
+"""Where a client's batches come from."""
+
+import importlib
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedade.core.errors import FedadeError
+from fedade.core.scenario import Streams
+from fedade.flower.settings import FolderStream, StreamSettings
+
+START = ""
+"""The cursor before the first batch."""
+
+
+class Hidden(NamedTuple):
+    """What is known of a batch in trials only: for scores and oracles."""
+
+    labels: Tensor
+    prior: Tensor
+    severity: Tensor
+
+
+class ClientBatch(NamedTuple):
+    """One batch of one client, and where its stream then stands."""
+
+    inputs: Tensor
+    cursor: str
+    hidden: Hidden | None = None
+
+
+class ClientStream(Protocol):
+    """The batches of one client, one at a time."""
+
+    def take(self, timestep: int, cursor: str) -> ClientBatch | None:
+        """The batch after the cursor; None where there is no new one."""
+        ...
+
+    def fresh(self, timestep: int) -> ClientBatch | None:
+        """An independent draw of the same timestep, where that exists."""
+        ...
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A client's part of a scenario: the very batches that the simulator gives it."""
+
+    streams: Streams
+    client: int
+
+    def take(self, timestep: int, cursor: str) -> ClientBatch | None:
+        """The scenario's batch at the timestep."""
+        return self._draw(timestep, "stream")
+
+    def fresh(self, timestep: int) -> ClientBatch | None:
+        """The scenario's independent draw."""
+        return self._draw(timestep, "fresh")
+
+    def _draw(self, timestep: int, purpose: str) -> ClientBatch:
+        drawn = self.streams.draw(np.array([self.client]), timestep, purpose)
+        inputs, labels, prior, severity = (part[0] for part in drawn)
+        return ClientBatch(inputs, str(timestep), Hidden(labels, prior.float(), severity))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """`.npy` files, or `.npz` files with `inputs`, in the order of their names."""
+
+    path: Path
+
+    def take(self, timestep: int, cursor: str) -> ClientBatch | None:
+        """The first file whose name comes after the last one taken."""
+        if not self.path.is_dir():
+            raise FedadeError(f"stream folder {self.path} does not exist; make it, or name another in --node-config")
+        # Whoever writes a batch renames it into place; what begins with a dot is still being written.
+        arrived = (path for path in self.path.iterdir() if path.suffix in (".npy", ".npz") and path.name[0] != ".")
+        names = sorted(path.name for path in arrived if path.name > cursor)
+        return ClientBatch(_read(self.path / names[0]), names[0]) if names else None
+
+    def fresh(self, timestep: int) -> ClientBatch | None:
+        """Nothing: real data come once."""
+        return None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A function of the client's name and the number of batches taken, which yields the batches after them."""
+
+    function: Callable[[str, int], Iterator[Any]]
+    client: str
+
+    def take(self, timestep: int, cursor: str) -> ClientBatch | None:
+        """The next that the function yields."""
+        taken = int(cursor or 0)
+        batch = next(iter(self.function(self.client, taken)), None)
+        return None if batch is None else ClientBatch(_inputs(np.asarray(batch)), str(taken + 1))
+
+    def fresh(self, timestep: int) -> ClientBatch | None:
+        """Nothing: real data come once."""
+        return None
+
+
+def real_stream(settings: StreamSettings, client: str, elsewhere: str | None) -> ClientStream:
+    """The stream of a real client; its node may name another folder than the task."""
+    if isinstance(settings, FolderStream):
+        return Folder(Path(elsewhere) if elsewhere else settings.path)
+    module, _, attribute = str(getattr(settings, "path", "")).partition(":")
+    try:
+        return Imported(getattr(importlib.import_module(module), attribute), client)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise FedadeError(
+            f"flower.stream.path: {module}:{attribute} cannot be imported ({error}); install it on this host"
+        ) from error
+
+
+def _read(path: Path) -> Tensor:
+    try:
+        found = np.load(path, allow_pickle=False)
+        values = found if isinstance(found, np.ndarray) else found["inputs"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise FedadeError(
+            f"{path} is not a batch ({error}); expected a .npy file, or a .npz file with an array `inputs`"
+        ) from error
+    return _inputs(values)
+
+
+def _inputs(values: NDArray[Any]) -> Tensor:
+    """Pixels stay as they are; other numbers become single precision, as networks compute."""
+    inputs = torch.from_numpy(np.ascontiguousarray(values))
+    return inputs if inputs.dtype == torch.uint8 else inputs.float()

@@ -1,0 +1,28 @@
+"""Submitting an app to a SuperLink that runs already, and waiting for its end."""
+
+import os
+import time
+from pathlib import Path
+
+from fedade.experiments.tracks import Report
+from fedade.flower.flwr_commands import refuse_failed, run_status, submit
+from fedade.flower.settings import read_task
+
+CONNECTION = "fedade"
+"""What the SuperLink is called in Flower's own configuration, unless the user says otherwise."""
+
+POLL_SECONDS = 5.0
+
+
+def submit_and_watch(app: Path, connection: str, out: Path, deployment: Path | None, report: Report) -> tuple[int, str]:
+    """The run's id and how it ended; a run that fails is an error, here as it should be in Flower."""
+    read_task(app)  # mistakes in the configuration are told here, not in a log on another host
+    said = {"out": str(out)} if deployment is None else {"out": str(out), "deployment": str(deployment)}
+    run = submit(str(app), connection, said, os.environ)
+    while True:
+        status, details = run_status(connection, run, os.environ)
+        report(status, 0, 1)
+        refuse_failed(run, status, details)
+        if status.startswith("finished"):
+            return run, status
+        time.sleep(POLL_SECONDS)

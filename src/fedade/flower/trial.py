@@ -1,0 +1,119 @@
+"""A whole federation on this machine, for a trial: started, run, shown, and ended without a trace."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+from fedade.core.paths import cache_dir
+from fedade.experiments.presets import merged
+from fedade.experiments.tracks import Report
+from fedade.flower.app_template import write_app
+from fedade.flower.certificates import LOOPBACK, make_certificates
+from fedade.flower.federation import Federation, free_ports, wait_for_port
+from fedade.flower.flwr_commands import refuse_failed, run_status, submit
+from fedade.flower.identity import numbered_name
+from fedade.flower.processes import Process, Processes, Supervised
+from fedade.flower.run_folder import STATUS, claim, read_status
+from fedade.flower.settings import Task, task_from
+from fedade.flower.submission import CONNECTION
+from fedade.scenarios import build_deployment
+
+CERTIFICATE_DAYS = 365
+POLL_SECONDS = 0.5
+LIST_SECONDS = 30.0
+"""Between two questions to Flower itself, each of which starts a program."""
+
+
+def trial_task(settings: Mapping[str, Any], clients: int) -> Task:
+    """The task of a trial: clients have numbers, and nothing is secret, because the data are a public dataset's."""
+    names = [numbered_name(number) for number in range(clients)]
+    below = {"flower": {"share": "everything", "timeout_seconds": 180.0}}
+    above = {"scenario": {"num_clients": clients}, "flower": {"clients": names}}
+    return task_from(merged(merged(below, settings), above))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A task on loopback."""
+
+    task: Task
+    out: Path
+    insecure: bool
+    report: Report
+
+    def run(self) -> dict[str, Any]:
+        """Run the task to its end, or continue it; returns its summary."""
+        claim(self.out, self.task)
+        if not (self.out / "summary.json").exists():
+            scenario = self.task.experiment.scenario
+            build_deployment(scenario, "cpu", cache_dir(), lambda done, of: self.report("pre-training", done, of))
+            (self.out / STATUS).unlink(missing_ok=True)
+            with _interruptible(), Processes() as processes:
+                self._run(processes)
+        return {**storage.read_json(self.out / "summary.json"), "flower": read_status(self.out)}
+
+    def _run(self, processes: Processes) -> None:
+        names, folder = self.task.flower.clients, self.out / "flower"
+        write_app(folder / "app", self.task)
+        certificates = None if self.insecure else folder / "certificates"
+        if certificates is not None:
+            make_certificates(certificates, LOOPBACK, names, CERTIFICATE_DAYS)
+        port, *node_ports = free_ports(1 + len(names))
+        federation = Federation(folder, certificates, port)
+        federation.write_connection()
+        federation.database.unlink(missing_ok=True)  # of a trial that was cut off, with other ports
+        superlink = processes.start(federation.superlink())
+        wait_for_port(superlink, port)
+        with ThreadPoolExecutor(max_workers=4) as pool:  # each registration is a program of its own
+            list(pool.map(federation.register, names))
+        nodes = []
+        for name, node_port in zip(names, node_ports, strict=True):
+            said = {"client": name, "state-dir": str(folder / "state")}
+            nodes.append(Supervised(processes.start(federation.supernode(name, node_port, said))))
+        run = submit(str(folder / "app"), CONNECTION, {"out": str(self.out)}, federation.environment)
+        self._watch(federation, run, superlink, nodes)
+
+    def _watch(self, federation: Federation, run: int, superlink: Process, nodes: list[Supervised]) -> None:
+        """Until the run has ended."""
+        timesteps, asked = self.task.experiment.scenario.num_timesteps, time.monotonic()
+        while True:
+            said = read_status(self.out)
+            if "error" in said:
+                raise FedadeError(str(said["error"]))
+            self.report(self.task.method_name, int(said.get("timestep", 0)), timesteps)
+            if (self.out / "summary.json").exists() and (self.out / "report.html").exists():
+                self.report(self.task.method_name, timesteps, timesteps)
+                return
+            if superlink.ended() is not None:
+                raise FedadeError(
+                    f"the SuperLink ended ({superlink.ended()}); start the same command again to continue from the "
+                    f"last timestep; log: {superlink.log}"
+                )
+            for node in nodes:
+                node.revive()
+            if time.monotonic() - asked > LIST_SECONDS:
+                asked = time.monotonic()
+                refuse_failed(run, *run_status(CONNECTION, run, federation.environment))
+            time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """A SIGTERM ends a trial as Ctrl-C does, so that its processes end too."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

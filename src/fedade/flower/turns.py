@@ -1,0 +1,162 @@
+"""A client's turn: what one message makes it do, from the end of its last round to its next update."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedade.core import tree
+from fedade.core.cost import counting_passes
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.method import FederatedMethod, Method
+from fedade.core.tree import Tree
+from fedade.flower.rehearsal import observation, rehearse
+from fedade.flower.settings import FlowerSettings
+from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
+from fedade.flower.streams import ClientBatch, ClientStream
+from fedade.flower.wire import Answer, Instruction, Named, Outcome, Row, named_leaves, tree_like
+
+Clip = Callable[[Named, Named], Named]
+"""From an update and the shared layers that it started from, to the update that may be sent."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client: a method and its deployment, a stream, and a place to keep its state."""
+
+    method: Method
+    deployment: Deployment
+    stream: ClientStream
+    store: Store
+    settings: FlowerSettings
+    score_fresh: bool = False
+    clip: Clip | None = None
+
+    @torch.no_grad()
+    def take_turn(self, told: Instruction) -> Answer:
+        """Finish the last round, close the last timestep, open the next, take part in the round; then remember."""
+        before, restarted = self._state_at(told.base)
+        shared = self._shared(told)
+        now = self._personalised(before, shared, told.downlink)
+        row = None
+        if told.timestep != now.timestep:
+            row = self._closed(now, shared)
+            now = replace(now, opened=None)
+            if told.timestep:
+                now = self._opened(now, shared, told)
+        answer = Answer(Outcome.done if now.opened or not told.timestep else Outcome.no_data, row=row)
+        if told.trains and now.opened is not None:
+            now, uplink = self._trained(now, now.opened, shared, told.round_key)
+            answer = replace(answer, samples=len(now.opened.inputs) if now.opened else 0, uplink=uplink)
+        self.store.save(told.turn, now)
+        self.store.forget_before(told.keep)
+        return replace(answer, restarted=restarted)
+
+    def _state_at(self, base: int) -> tuple[Snapshot, bool]:
+        """The state to continue from, and whether it had to begin afresh although the server knows of an earlier."""
+        found = None if base == BEGINNING else self.store.load(base)
+        return found or Snapshot(self.store.form), found is None and base != BEGINNING
+
+    def _shared(self, told: Instruction) -> Tree:
+        if not isinstance(self.method, FederatedMethod):
+            return ()
+        form = self.method.init_server(self.deployment)
+        return tree_like(form, told.shared) if told.version else form
+
+    def _personalised(self, now: Snapshot, shared: Tree, downlink: Named) -> Snapshot:
+        """The personal step of the last round, on the layers that came of it."""
+        method, opened = self.method, now.opened
+        if now.round_key is None or opened is None or not isinstance(method, FederatedMethod):
+            return replace(now, round_key=None)
+        form = rehearse(method, self.deployment).downlink if downlink else ()
+        with counting_passes() as counter:
+            client, plan = method.personalise(
+                self.deployment,
+                now.client,
+                opened.plan,
+                shared,
+                tree_like(form, downlink),
+                self._view(opened),
+                torch.tensor(now.round_key),
+            )
+        opened = replace(opened, plan=plan, passes=opened.passes + counter.passes)
+        return replace(now, client=client, opened=opened, round_key=None)
+
+    def _closed(self, now: Snapshot, shared: Tree) -> Row | None:
+        """What may be told of the timestep that ends."""
+        opened = now.opened
+        if opened is None:
+            return None
+        measures: dict[str, float | list[float]] = {
+            "state_bytes": float(tree.num_bytes(now.client)),
+            "passes": opened.passes,
+            **{name: _plain(value) for name, value in opened.plan.items()},
+        }
+        if opened.hidden is not None and opened.accuracy_pre is not None:
+            measures |= {
+                "accuracy_pre": opened.accuracy_pre,
+                "accuracy_post": self._accuracy(now.client, shared, opened.inputs, opened.hidden.labels),
+                "severity": _plain(opened.hidden.severity),
+                "true_prior": _plain(opened.hidden.prior),
+            }
+        if self.score_fresh and (drawn := self.stream.fresh(opened.timestep)) and drawn.hidden:
+            measures["accuracy_fresh"] = self._accuracy(now.client, shared, drawn.inputs, drawn.hidden.labels)
+        agreed = {name: value for name, value in measures.items() if self.settings.shares(name)}
+        return Row(opened.timestep, len(opened.inputs), agreed)
+
+    def _opened(self, now: Snapshot, shared: Tree, told: Instruction) -> Snapshot:
+        """A new timestep: take a batch, if there is one, score before adapting, and observe."""
+        batch = self.stream.take(told.timestep, now.cursor)
+        if batch is None:
+            return replace(now, timestep=told.timestep)
+        self._refuse_broken(batch)
+        scored = None if batch.hidden is None else self._accuracy(now.client, shared, batch.inputs, batch.hidden.labels)
+        opened = Opened(told.timestep, batch.inputs, batch.hidden, told.observe_key, {}, scored, 0.0)
+        with counting_passes() as counter:
+            client, plan = self.method.observe(self.deployment, now.client, shared, self._view(opened))
+        opened = replace(opened, plan=plan, passes=float(counter.passes))
+        return replace(now, client=client, cursor=batch.cursor, timestep=told.timestep, opened=opened)
+
+    def _trained(self, now: Snapshot, opened: Opened, shared: Tree, round_key: int) -> tuple[Snapshot, Named]:
+        """A participant's work, and what it sends."""
+        method = self.method
+        if not isinstance(method, FederatedMethod):
+            raise FedadeError("the server asks for a round of a method that has none; give both the same app")
+        with counting_passes() as counter:
+            client, plan, uplink = method.local_round(
+                self.deployment, now.client, opened.plan, shared, self._view(opened), torch.tensor(round_key)
+            )
+        sent = named_leaves(uplink)
+        if self.clip is not None:
+            sent = self.clip(sent, named_leaves(shared))
+        opened = replace(opened, plan=plan, passes=opened.passes + counter.passes)
+        return replace(now, client=client, opened=opened, round_key=round_key), sent
+
+    def _view(self, opened: Opened) -> Any:
+        labels, prior = (None, None) if opened.hidden is None else opened.hidden[:2]
+        return observation(self.method, opened.inputs, opened.timestep, opened.observe_key, labels, prior)
+
+    def _accuracy(self, client: Tree, shared: Tree, inputs: Tensor, labels: Tensor) -> float:
+        probabilities = self.method.predict(self.deployment, client, shared, inputs)
+        if not probabilities.isfinite().all():
+            raise FedadeError("predictions are not finite, the model diverged; lower its learning rate (method.rate)")
+        return float((probabilities.argmax(-1) == labels).double().mean())
+
+    def _refuse_broken(self, batch: ClientBatch) -> None:
+        expected = self.deployment.reference.inputs
+        if not len(batch.inputs) or batch.inputs.shape[1:] != expected.shape[1:]:
+            raise FedadeError(
+                f"batch {batch.cursor} has shape {list(batch.inputs.shape)}, expected "
+                f"{['n', *expected.shape[1:]]} with n > 0; mend the stream"
+            )
+        if batch.inputs.is_floating_point() and not batch.inputs.isfinite().all():
+            raise FedadeError(f"batch {batch.cursor} holds NaN or infinite values; clean the stream's data")
+
+
+def _plain(value: Tensor) -> float | list[float]:
+    """A number or a list of numbers, as Flower's metrics can carry them."""
+    flat: list[float] = value.double().flatten().tolist()
+    return flat if value.ndim else flat[0]

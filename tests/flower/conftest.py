@@ -1,0 +1,80 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedade.core import storage
+from fedade.experiments.presets import merged
+from fedade.flower import exchange
+from fedade.flower.client_app import client_app
+from fedade.flower.identity import numbered_name
+from fedade.flower.server_app import adapt
+from fedade.flower.settings import CONFIG, Task, task_from
+
+from .in_process import InProcessGrid, grid_of
+
+TaskFactory = Callable[..., Task]
+
+SETTINGS = {
+    "scenario": {
+        "dataset": "digits",
+        "kind": "label",
+        "num_clients": 4,
+        "num_timesteps": 2,
+        "samples": 12,
+        "train_size": 350,
+        "reference_size": 20,
+        "pretraining": {"epochs": 2},
+    },
+    "federation": {"rounds": 2, "participation": 0.5},
+    "method": {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}},
+    "methods": ["fed-ade"],
+}
+
+
+def names(count: int) -> list[str]:
+    return [numbered_name(number) for number in range(count)]
+
+
+@pytest.fixture
+def make_task(cache: str) -> TaskFactory:
+    """A short task on the default data; keyword arguments are settings on top."""
+
+    def make(**settings: Any) -> Task:
+        said = merged(SETTINGS, settings)
+        above = {"clients": names(said["scenario"]["num_clients"]), "share": "everything", "timeout_seconds": 60.0}
+        return task_from({**said, "flower": {**above, **said.get("flower", {})}})
+
+    return make
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing to wait for between polls when clients answer at once."""
+    monkeypatch.setattr(exchange, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(exchange, "RESEND_SECONDS", 0.01)
+
+
+@pytest.fixture
+def make_grid(tmp_path: Path, quick: None) -> Callable[..., InProcessGrid]:
+    """A grid of real clients in this process, whose nodes come in no order."""
+
+    def make(task: Task, clients: list[str] | None = None) -> InProcessGrid:
+        storage.write_yaml(tmp_path / CONFIG, task.as_plain())
+        known = clients or list(task.flower.clients)
+        return grid_of(tmp_path, client_app(tmp_path), [*known[1::2], *known[::2]])
+
+    return make
+
+
+@pytest.fixture
+def served(make_grid: Callable[..., InProcessGrid], tmp_path: Path) -> Callable[[Task], InProcessGrid]:
+    """A task run to its trace in this process, into `out`."""
+
+    def run(task: Task) -> InProcessGrid:
+        grid = make_grid(task)
+        adapt(task, grid, tmp_path / "out")
+        return grid
+
+    return run

@@ -1,0 +1,143 @@
+"""Real streams: a folder, and a function by import path; a client without new data sits the round out."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedade.core import storage, trace
+from fedade.core.errors import FedadeError
+from fedade.core.paths import cache_dir
+from fedade.experiments.presets import merged
+from fedade.flower.app_template import init_app
+from fedade.flower.client_app import client_app
+from fedade.flower.server_app import serve
+from fedade.flower.settings import FolderStream, ImportedStream, read_task
+from fedade.flower.streams import START, Folder, real_stream
+from fedade.scenarios import build_scenario
+
+from .conftest import SETTINGS
+from .in_process import InProcessGrid
+from .traces import told
+
+SHAPE = (1, 8, 8)
+
+
+def put(folder: Path, name: str, count: int = 3) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / name, np.random.default_rng(count).integers(0, 255, (count, *SHAPE), dtype=np.uint8))
+
+
+def test_a_folder_gives_its_files_in_the_order_of_their_names(tmp_path):
+    put(tmp_path, "b.npy", 2)
+    put(tmp_path, "a.npy", 1)
+    np.savez(tmp_path / "c.npz", inputs=np.zeros((3, *SHAPE)))
+    put(tmp_path, ".being-written.npy", 9)
+    stream, cursor, sizes = Folder(tmp_path), START, []
+    while batch := stream.take(1, cursor):
+        sizes.append(len(batch.inputs))
+        cursor = batch.cursor
+    assert sizes == [1, 2, 3]
+    assert cursor == "c.npz"
+    put(tmp_path, "d.npy", 4)
+    assert len(stream.take(2, cursor).inputs) == 4
+
+
+def test_pixels_stay_and_other_numbers_become_single_precision(tmp_path):
+    put(tmp_path, "a.npy")
+    np.save(tmp_path / "b.npy", np.zeros((2, *SHAPE)))
+    assert Folder(tmp_path).take(1, START).inputs.dtype == torch.uint8
+    assert Folder(tmp_path).take(1, "a.npy").inputs.dtype == torch.float32
+
+
+def test_what_is_no_batch_is_named(tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"not numbers")
+    with pytest.raises(FedadeError, match=r"a.npy is not a batch"):
+        Folder(tmp_path).take(1, START)
+    with pytest.raises(FedadeError, match="does not exist"):
+        Folder(tmp_path / "missing").take(1, START)
+
+
+def test_pickles_are_never_opened(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{"an": "object"}]), allow_pickle=True)
+    with pytest.raises(FedadeError, match="is not a batch"):
+        Folder(tmp_path).take(1, START)
+
+
+def test_a_node_may_name_another_folder(tmp_path):
+    settings = FolderStream(kind="folder", path=Path("/nowhere"))
+    assert real_stream(settings, "a", str(tmp_path)) == Folder(tmp_path)
+
+
+def test_a_function_is_asked_for_what_comes_after_the_batches_taken(tmp_path, monkeypatch):
+    (tmp_path / "my_batches.py").write_text(
+        "def batches(client, taken):\n    for number in range(taken, 2):\n        yield [[len(client), number]]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    stream = real_stream(ImportedStream(kind="import", path="my_batches:batches"), "ada", None)
+    first = stream.take(1, START)
+    assert first.inputs.tolist() == [[3.0, 0.0]]
+    second = stream.take(2, first.cursor)
+    assert second.inputs.tolist() == [[3.0, 1.0]]
+    assert stream.take(3, second.cursor) is None
+    sys.modules.pop("my_batches")
+
+
+def test_a_function_that_is_not_there_is_named():
+    with pytest.raises(FedadeError, match="nowhere:batches cannot be imported"):
+        real_stream(ImportedStream(kind="import", path="nowhere:batches"), "a", None)
+
+
+@pytest.fixture
+def clinic(cache, tmp_path, quick):
+    """Two clients with folders of their own, on the deployment that `init` stored."""
+    said = {"flower": {"stream": {"kind": "folder", "path": "/unset"}, "clients": ["ada", "bob"]}}
+    above = {"scenario": {"num_clients": 2, "num_timesteps": 3}, "federation": {"rounds": 1, "participation": 1.0}}
+    init_app(tmp_path / "app", merged(merged(SETTINGS, above), said), lambda *_: None)
+    nodes = {
+        number: {
+            "client": name,
+            "stream": str(tmp_path / name),
+            "deployment": str(tmp_path / "app" / "deployment.safetensors"),
+        }
+        for number, name in ((11, "ada"), (12, "bob"))
+    }
+    grid = InProcessGrid(client_app(tmp_path / "app"), nodes, {"state-dir": str(tmp_path / "state")})
+    return grid, read_task(tmp_path / "app")
+
+
+def test_a_client_without_new_data_sits_out_and_the_others_go_on(clinic, tmp_path):
+    grid, task = clinic
+    for name in ("1.npy", "2.npy", "3.npy"):
+        put(tmp_path / "ada", name, 5)
+    put(tmp_path / "bob", "1.npy", 4)
+    serve(task, grid, tmp_path / "out", tmp_path / "app" / "deployment.safetensors")
+    assert (tmp_path / "out" / "report.html").exists()
+    rows = told(task, tmp_path / "out")
+    assert trace.column(trace.where(rows, client=0), "n").tolist() == [5, 5, 5]
+    assert trace.column(trace.where(rows, client=1), "n").tolist() == [4, 0, 0]
+    assert trace.column(trace.where(rows, client=1), "participated").tolist() == [1, 0, 0]
+    assert np.isnan(trace.column(rows, "accuracy_post")).all()  # nobody has labels
+
+
+def test_a_stored_deployment_is_the_one_that_was_built(clinic, cache, tmp_path):
+    from fedade.flower.bundle import read_bundle
+
+    _, task = clinic
+    stored = read_bundle(tmp_path / "app" / "deployment.safetensors", task.deployment)
+    built = build_scenario(task.experiment.scenario, 0, "cpu", cache_dir(), lambda *_: None).deployment
+    inputs = built.reference.inputs
+    assert torch.equal(stored.network.logits(stored.parameters, inputs), built.network.logits(built.parameters, inputs))
+
+
+def test_another_deployment_than_the_apps_is_refused(clinic, tmp_path):
+    from fedade.flower.bundle import read_bundle
+
+    path = tmp_path / "app" / "deployment.safetensors"
+    with pytest.raises(FedadeError, match="is not the one of this app"):
+        read_bundle(path, "0" * 64)
+    with pytest.raises(FedadeError, match="is missing; copy the file"):
+        read_bundle(tmp_path / "none", "0" * 64)
+    assert storage.read_yaml(tmp_path / "app" / "fedade.yaml")["flower"]["share"] == []
