@@ -26,7 +26,7 @@ def bench(cache, tmp_path, monkeypatch, capfd):
         monkeypatch.setitem(SUITES, suite.name, suite)
 
     def call(*words: str, code: int | None = None) -> Done:
-        monkeypatch.delenv("FEDADE_DEBUG", raising=False)
+        monkeypatch.setenv("FEDADE_DEBUG", "")  # set, not deleted, so that what --debug sets is undone
         monkeypatch.setattr(sys, "argv", ["fedade", "bench", *words])
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:

@@ -91,6 +91,7 @@ def test_seeds_can_be_chosen_and_share_a_folder(bench, tmp_path, tracks):
         assert [line["seed"] for line in csv.DictReader(file)] == ["0", "5"] * 2
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_bits(bench, tmp_path):
     one = told(bench("tiny", "--out", "one", "--json", code=0))
     two = told(bench("tiny", "--out", "two", "--jobs", "2", "--json", code=0))

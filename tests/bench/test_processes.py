@@ -32,6 +32,7 @@ def double_or_die(number, report):
     return 2 * number
 
 
+@pytest.mark.slow
 def test_a_lost_process_costs_only_its_own_task():
     heard = []
     with engine_of("local", 2, "cpu") as engine:
@@ -188,6 +189,7 @@ def test_a_batch_that_fails_is_run_cell_by_cell(batch, tmp_path, monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_ray_runs_the_same_cells(bench, tmp_path, cache):
     pytest.importorskip("ray")
     words = ["--only", "method=source,fth", "--only", "schedule=lin", "--json"]

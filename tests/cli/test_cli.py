@@ -37,7 +37,7 @@ def fedade(cache, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def call(*words: str, check: bool = False) -> Done:
-        monkeypatch.delenv("FEDADE_DEBUG", raising=False)
+        monkeypatch.setenv("FEDADE_DEBUG", "")  # set, not deleted, so that what --debug sets is undone
         monkeypatch.setattr(sys, "argv", ["fedade", *words])
         capfd.readouterr()
         try:

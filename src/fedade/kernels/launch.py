@@ -127,12 +127,14 @@ def weight_gradient(
     )
     shape = (channels, kernel, kernel, source.channels)
     size = math.prod(shape)
-    total = partial.new_empty((lanes, size + channels))
+    biases = channels if tiling.with_sums else 0
+    total = partial.new_empty((lanes, size + biases))
     splits_at_once = min(SUM_SPLITS, power_of_two(splits, least=1))
-    sum_of_partials[(_blocks(size + channels, SUM_BLOCK // splits_at_once), lanes)](
+    sum_of_partials[(_blocks(size + biases, SUM_BLOCK // splits_at_once), lanes)](
         partial,
         total,
         splits,
+        BIASES=biases,
         OUTPUT_CHANNELS=channels,
         CHANNELS=source.channels,
         KERNEL=kernel,

@@ -10,6 +10,7 @@ def sum_of_partials(
     partial,
     total,
     splits,
+    BIASES: tl.constexpr,
     OUTPUT_CHANNELS: tl.constexpr,
     CHANNELS: tl.constexpr,
     KERNEL: tl.constexpr,
@@ -19,7 +20,7 @@ def sum_of_partials(
     BLOCK_SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """total[lane] = gradient of packed weights, then of the bias: sums over splits and over the outputs of a group.
+    """total[lane] = gradient of packed weights, then of the biases: sums over splits and over the outputs of a group.
 
     The tap in column c met output p at window column c + STRIDE * p.
     """
@@ -30,7 +31,7 @@ def sum_of_partials(
 
     lane = tl.program_id(1).to(tl.int64)
     element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    exists = element < WEIGHTS + OUTPUT_CHANNELS
+    exists = element < WEIGHTS + BIASES
     column_and_channel = element % (KERNEL * CHANNELS)
     tap_row = element // (KERNEL * CHANNELS) % KERNEL
     output_channel = element // (KERNEL * KERNEL * CHANNELS)
@@ -45,7 +46,7 @@ def sum_of_partials(
         for output in tl.static_range(OUTPUTS):
             pieces = tl.load(rows[:, None] + (place + output * step)[None, :], mask=mask, other=0.0)
             result += tl.sum(pieces, axis=0)
-    tl.store(total + lane * (WEIGHTS + OUTPUT_CHANNELS) + element, result, mask=exists)
+    tl.store(total + lane * (WEIGHTS + BIASES) + element, result, mask=exists)
 
 
 @triton.jit
