@@ -1,6 +1,7 @@
 """The compiled CPU convolutions and clients side by side equal what is obvious, on every parameter."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 
 import numpy as np
@@ -115,7 +116,7 @@ def test_without_a_compiler_one_warning_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDADE_CACHE", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    library.native.cache_clear()
+    library._loaded.cache_clear()
     try:
         with pytest.warns(UserWarning, match=r"no C\+\+ compiler found; install one of"):
             assert library.native() is None
@@ -125,7 +126,7 @@ def test_without_a_compiler_one_warning_says_so(monkeypatch, tmp_path):
         _, images, weights, _ = material("more channels")
         assert not chain.suits(CHAINS["more channels"][0], [images], weights)
     finally:
-        library.native.cache_clear()
+        library._loaded.cache_clear()
 
 
 def test_a_compiler_that_fails_is_named(monkeypatch, tmp_path):
@@ -138,11 +139,11 @@ def test_a_compiler_that_fails_is_named(monkeypatch, tmp_path):
 
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("FEDADE_NATIVE", "0")
-    library.native.cache_clear()
+    library._loaded.cache_clear()
     try:
         assert library.native() is None
     finally:
-        library.native.cache_clear()
+        library._loaded.cache_clear()
 
 
 @pytest.fixture
@@ -217,3 +218,15 @@ def test_whole_runs_on_compiled_convolutions_equal_the_plain_loop(two_threads, m
         for one, other in zip(fast_rows, slow_rows, strict=True):
             np.testing.assert_allclose(one["learning_rate"], other["learning_rate"], rtol=1e-3)
             np.testing.assert_array_equal(one["passes"], other["passes"])
+
+
+def test_threads_that_ask_at_once_compile_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDADE_CACHE", str(tmp_path))
+    library._loaded.cache_clear()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = set(pool.map(lambda _: library.native(), range(4)))
+        assert len(found) == 1
+        assert len(list(tmp_path.iterdir())) == (None not in found)
+    finally:
+        library._loaded.cache_clear()

@@ -38,6 +38,7 @@ def test_a_client_moves_no_more_bytes_in_a_turn_than_two_bodies_and_8_kb(make_ta
     assert shared < read_status(tmp_path / "out")["traffic"]["largest_turn"] <= 2 * shared + 8192
 
 
+@pytest.mark.slow
 def test_flowers_simulation_engine_gives_the_simulators_trace(make_task, tmp_path):
     task = make_task(scenario={"num_timesteps": 1})
     assert simulate(task, tmp_path)["finished"]

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import threading
 import warnings
 from functools import cache
 from pathlib import Path
@@ -30,15 +31,24 @@ SIGNATURES: dict[str, list[type]] = {
 }
 
 
-@cache
 def native() -> ctypes.CDLL | None:
     """The compiled functions; None, with one warning, where they cannot be had."""
+    with _LOADING:
+        return _loaded()
+
+
+_LOADING = threading.Lock()
+"""Clients on several threads ask at the same moment; one of them compiles."""
+
+
+@cache
+def _loaded() -> ctypes.CDLL | None:
     if os.environ.get(SWITCH) == "0":
         return None
     try:
         library = ctypes.CDLL(str(_compiled()))
     except (FedadeError, OSError) as error:
-        warnings.warn(f"CPU convolutions run at about half their speed: {error}", stacklevel=2)
+        warnings.warn(f"CPU convolutions run at about half their speed: {error}", stacklevel=3)
         return None
     for name, arguments in SIGNATURES.items():
         function = getattr(library, name)
