@@ -1,5 +1,9 @@
 """Small kernels are what plain PyTorch does, under every combination of `vmap` and `grad`."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.func import grad, vmap
@@ -89,3 +93,13 @@ def test_pixels_are_normalised_for_all_clients_at_once():
     found = vmap(vmap(lambda own: normalised(own, mean, deviation, torch.float32)))(pixels)
     torch.testing.assert_close(found.flatten(0, 2), expected)
     assert normalised(pixels[0, 0], mean, deviation, torch.float16).dtype is torch.float16
+
+
+@pytest.mark.slow
+def test_they_compile_for_a_gpu_on_a_machine_without_one():
+    words = [sys.executable, "-m", "tests.kernels.compiling"]
+    done = subprocess.run(
+        words, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 7

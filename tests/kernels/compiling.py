@@ -1,0 +1,46 @@
+"""Compiles the small kernels for a GPU, on any machine: `python -m tests.kernels.compiling`, without the interpreter."""
+
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from fedade.kernels import folding_lanes, pixel_lanes, reductions, simplex
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+
+def compiled(kernel: Any, types: dict[str, str], **constants: Any) -> None:
+    """Compile a kernel for arguments of these types, and those that are named for integers."""
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    triton.compile(ASTSource(fn=kernel, signature=signature, constexprs=places), target=HOPPER)
+    print(kernel.__name__)  # noqa: T201
+
+
+def pointers(kind: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, f"*{kind}")
+
+
+def main() -> None:
+    for kind in ("bf16", "fp32"):
+        types = {"pixels": "*u8", **pointers("fp32", "mean", "deviation"), "result": f"*{kind}"}
+        compiled(pixel_lanes._normalise, types, BLOCK=1024)
+    given = pointers("fp32", "weights", "scale", "shift", "mean", "variance", "result", "bias") | {"eps": "fp32"}
+    compiled(folding_lanes.fold_kernel, given, BLOCK=1024)
+    found = pointers("fp32", "of_weights", "of_bias", "own", "of_scale")
+    compiled(folding_lanes.unfold_kernel, given | found, BLOCK=1024)
+    doubles = pointers("fp64", "start", "constant", "matrix", "result")
+    compiled(simplex._iterations, doubles, SHARE=0.15, CLASSES=10, BLOCK=16)
+    for biases in (0, 32):
+        compiled(
+            reductions.sum_of_partials,
+            pointers("fp32", "partial", "total"),
+            BIASES=biases, OUTPUT_CHANNELS=32, CHANNELS=32, KERNEL=3, STRIDE=1, OUTPUTS=2, COLUMNS=4,
+            BLOCK_SPLITS=16, BLOCK=128,
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
