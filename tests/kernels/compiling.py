@@ -1,4 +1,4 @@
-"""Compiles the small kernels for a GPU, on any machine: `python -m tests.kernels.compiling`, without the interpreter."""
+"""Compiles the small kernels for a GPU on any machine: `python -m tests.kernels.compiling`, not interpreted."""
 
 from typing import Any
 

@@ -95,7 +95,6 @@ def test_pixels_are_normalised_for_all_clients_at_once():
     assert normalised(pixels[0, 0], mean, deviation, torch.float16).dtype is torch.float16
 
 
-@pytest.mark.slow
 def test_they_compile_for_a_gpu_on_a_machine_without_one():
     words = [sys.executable, "-m", "tests.kernels.compiling"]
     done = subprocess.run(
