@@ -173,5 +173,5 @@ def prepare(preparation: Preparation, report: Report) -> None:
             build_deployment(
                 preparation.scenario, preparation.device, store, lambda done, of: report(preparation.title, done, of)
             )
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 - the cells meet it again, and each records it
             return
