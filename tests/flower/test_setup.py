@@ -15,6 +15,7 @@ import pytest
 
 import fedade
 from fedade.core.errors import FedadeError
+from fedade.flower import processes
 from fedade.flower.app_template import init_app, write_app
 from fedade.flower.certificates import make_certificates
 from fedade.flower.processes import Process, Processes
@@ -123,6 +124,15 @@ def test_processes_end_with_their_children_even_those_in_other_groups(tmp_path):
         assert len(family) == 2
     assert not process.family()
     assert not any(running(pid) for pid in family)
+
+
+def test_a_process_that_is_just_ending_is_waited_for(tmp_path, monkeypatch):
+    """A process that ends has no environment to read for a moment before its exit code can be had."""
+    process = Process("ending", [sys.executable, "-c", "import time; time.sleep(60)"], os.environ, tmp_path / "log")
+    process.start()
+    monkeypatch.setattr(processes, "_marked", lambda mark: [])
+    process.end(time.monotonic())
+    assert process.ended() is not None
 
 
 def test_only_this_package_imports_flower():

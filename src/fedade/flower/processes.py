@@ -61,8 +61,13 @@ class Process:
         """The program and all that it started and that still runs, also what outlived it or left its group."""
         if self._popen is None:
             return []
-        self._popen.poll()  # reaps it, or it would seem to live on
-        return _marked(self._mark) if _PROC.is_dir() else _group(self._popen.pid)
+        if not _PROC.is_dir():
+            self._popen.poll()  # reaps it, or its group would seem to live on
+            return _group(self._popen.pid)
+        found = _marked(self._mark)
+        # While a process ends it already has no environment and not yet an exit code.
+        ending = self._popen.poll() is None and self.pid not in found
+        return [self.pid, *found] if ending else found
 
     def ask_to_end(self) -> None:
         """Send the program a SIGTERM; it tells its own."""
