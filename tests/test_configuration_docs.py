@@ -12,8 +12,10 @@ from pydantic.fields import FieldInfo
 from fedade.experiments.settings import Experiment, FederationSettings
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
+from fedade.parts.optimisers import Optimiser
 from fedade.parts.rates import RateBounds
 from fedade.scenarios import PretrainingSettings, ScenarioSettings
+from fedade.scenarios.settings import TextSettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -21,9 +23,11 @@ SECTIONS: dict[str, tuple[str, type[BaseModel]]] = {
     "Experiment": ("", Experiment),
     "Scenario": ("scenario.", ScenarioSettings),
     "Pre-training": ("scenario.pretraining.", PretrainingSettings),
+    "Text": ("scenario.text.", TextSettings),
     "Federation": ("federation.", FederationSettings),
     "Method: fed-ade": ("method.", FedAde),
     "Rate": ("method.rate.", RateBounds),
+    "Optimiser": ("method.optimiser.", Optimiser),
     "Method: fed-ade-release": ("method.", FedAdeRelease),
 }
 

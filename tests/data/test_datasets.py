@@ -152,11 +152,12 @@ def test_the_inventory_tells_found_partial_missing_and_damaged_apart(tmp_path: P
         "cifar10": "partial",
         "cifar100": "damaged",
         "tiny-imagenet": "missing",
+        "lama-trex": "missing",
         "cifar10-c": "partial",
         "cifar100-c": "damaged",
     }
     assert entries["cifar10"]["where"] == str(tmp_path / "cifar10/plain_text")
-    assert entries["cifar10"]["images"] == 60_000
+    assert entries["cifar10"]["examples"] == 60_000
     assert entries["cifar10"]["remark"].startswith("20 of 50,000 training images")
     assert "test-*.parquet" in entries["cifar100"]["remark"]
 

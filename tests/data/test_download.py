@@ -16,7 +16,7 @@ from fedade.core.errors import FedadeError
 from fedade.data import download, registry
 from fedade.data.archives import unpack
 from fedade.data.download import Archive
-from fedade.data.specs import DATASETS, BundledSpec
+from fedade.data.specs import DATASETS, BundledSpec, TextSpec
 
 
 class Response(io.BytesIO):
@@ -99,7 +99,9 @@ def test_a_partial_copy_is_completed_in_its_own_data_folder(tmp_path: Path, monk
     assert registry.fetch("cifar10") == Path.cwd() / "data/cifar-10-batches-py"
 
 
-@pytest.mark.parametrize("name", [name for name, spec in DATASETS.items() if not isinstance(spec, BundledSpec)])
+@pytest.mark.parametrize(
+    "name", [name for name, spec in DATASETS.items() if not isinstance(spec, BundledSpec | TextSpec)]
+)
 def test_without_a_network_one_line_says_where_it_looked_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -125,7 +127,7 @@ def test_what_is_installed_needs_no_fetching(tmp_path: Path, monkeypatch: pytest
 
 
 def test_every_address_is_https() -> None:
-    addresses = [spec.archive.url for spec in DATASETS.values() if not isinstance(spec, BundledSpec)]
+    addresses = [spec.archive.url for spec in DATASETS.values() if not isinstance(spec, BundledSpec | TextSpec)]
     assert len(addresses) >= 5
     assert all(address.startswith("https://") for address in addresses)
     for address in ("http://example.org/x", "file:///etc/passwd", "ftp://example.org/x"):

@@ -243,7 +243,7 @@ def test_models_are_found_in_states_that_show_one(scenario_factory):
         ("fed-ade", True),
         ("source", True),
         ("oracle-finetune", True),
-        ("tent", False),
+        ("tent", True),
         ("cotta", False),
     ):
         method = METHODS[name]()

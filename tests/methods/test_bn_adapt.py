@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedade.core import tree
-from fedade.core.errors import FedadeError
+from fedade.core.method import Observation
 from fedade.core.normalisation import Mixed, Recording
 from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.source import Source
@@ -67,6 +68,11 @@ def test_clients_together_are_clients_alone_and_one_sample_is_enough(scenario_fa
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_without_batch_norm_is_refused(scenario_factory, mode):
-    with pytest.raises(FedadeError, match="bn-adapt: model 'toy' has no BatchNorm"):
-        BnAdapt(mode=mode).init_client(with_body(scenario_factory().deployment))
+def test_a_model_without_batch_norm_predicts_as_the_source_and_says_so(scenario_factory, mode):
+    scenario, method = scenario_factory(), BnAdapt(mode=mode)
+    deployment, inputs = with_body(scenario.deployment, nn.GroupNorm(2, 4)), batch_of(scenario, 1)
+    with pytest.warns(RuntimeWarning, match="bn-adapt: model 'toy' has no BatchNorm .*predicts as source"):
+        client = method.init_client(deployment)
+    client, _ = method.observe(deployment, client, (), Observation(inputs, torch.tensor(1), torch.tensor(0)))
+    assert client == {}
+    assert torch.equal(method.predict(deployment, client, (), inputs), Source().predict(deployment, (), (), inputs))

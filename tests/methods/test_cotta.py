@@ -89,6 +89,6 @@ def test_one_sample_is_enough(scenario_factory):
 
 
 def test_inputs_that_are_no_images_are_refused(scenario):
-    reference = Reference(torch.zeros(5, 16), torch.zeros(5, dtype=torch.int64))
-    with pytest.raises(FedadeError, match=r"cotta: needs images, but inputs have the shape \(16,\)"):
+    reference = Reference(torch.zeros(5, 16, 3), torch.zeros(5, dtype=torch.int64))
+    with pytest.raises(FedadeError, match=r"cotta: needs images or texts, but inputs have the shape \(16, 3\)"):
         Cotta().init_client(replace(scenario.deployment, reference=reference))

@@ -19,10 +19,11 @@ def personal_model(scenario, pull, offset=0.1, epochs=1):
     deployment = scenario.deployment
     method = Ditto(rate=RATE, pull=pull, global_epochs=0, personal_epochs=epochs, batch_size=1000)
     client = method.init_client(deployment)
-    shared = {name: value + offset * _alternating(value) for name, value in client.items()}
+    shared = {name: value + offset * _alternating(value) for name, value in client.own.items()}
     looked = unlabelled(of_client(first_batches(scenario), 0))
     _, plan = method.observe(deployment, client, shared, looked)
-    return client, shared, plan, method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))[0]
+    moved, _, _ = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
+    return client.own, shared, plan, moved.own
 
 
 def _alternating(like):

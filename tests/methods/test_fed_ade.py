@@ -15,6 +15,7 @@ from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.parts.composition import effective
 from fedade.parts.measures import MEASURES
+from fedade.parts.participation import trainable, trainable_personal
 
 from ..helpers import clock, final_world, first_view, mean, only, run
 from .checks import assert_maps_agree
@@ -170,10 +171,34 @@ def test_signals_are_computed_once_per_timestep_by_every_client(scenario):
         assert (one["s"] > 0).all()
 
 
-def test_the_release_with_every_switch_at_the_paper_is_fed_ade(scenario):
-    paper = run(FedAde(rate=RATES), scenario, rounds=2)
-    switched = run(FedAdeRelease(rate=RATES, **PAPER_SWITCHES), scenario, rounds=2)
+@pytest.mark.parametrize("further", [{}, {"optimiser": {"name": "adamw", "clip": 1.0}, "reference_draws": "prior"}])
+def test_the_release_with_every_switch_at_the_paper_is_fed_ade(scenario, further):
+    paper = run(FedAde(rate=RATES, **further), scenario, rounds=2)
+    switched = run(FedAdeRelease(rate=RATES, **PAPER_SWITCHES, **further), scenario, rounds=2)
     assert columns_equal(paper, switched)
+
+
+def test_sgd_keeps_nothing_and_adamw_two_moments_of_each_kind_of_step(scenario):
+    """Memory is |ψ| + N|φ|, plus K + d floats of summaries; moments are each client's own."""
+    deployment = scenario.deployment
+    personal, everything = (tree.num_bytes(part) for part in (trainable_personal(deployment), trainable(deployment)))
+    summaries = tree.num_bytes((deployment.source_prior, deployment.initial_feature))
+    plain = tree.num_bytes(FedAde().init_client(deployment))
+    assert plain == personal + summaries
+    counters = 2 * 4
+    kept = tree.num_bytes(FedAde(optimiser={"name": "adamw"}).init_client(deployment))
+    assert kept == plain + 2 * (everything + personal) + counters
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"name": "adamw"}, {"clip": 1e-3}, {"weight_decay": 1.0}, {"name": "adamw", "clip": 1e-3, "weight_decay": 1.0}],
+)
+def test_every_setting_of_the_optimiser_changes_the_steps(scenario, settings):
+    worlds = [final_world(FedAde(rate=RATES, optimiser=one), scenario) for one in ({}, settings)]
+    plain, changed = (world.clients.own["head.weight"] for world in worlds)
+    assert changed.isfinite().all()
+    assert (plain - changed).abs().max() > 1e-6
 
 
 ALONE = {

@@ -120,9 +120,9 @@ def test_bodies_are_common_and_classifiers_personal(scenario_factory):
 
 def test_a_head_that_is_not_linear_is_refused(scenario_factory):
     deployment = scenario_factory().deployment
-    deep = Network("deep", deployment.network.body, nn.Sequential(nn.Linear(WIDTH, 4), nn.Linear(4, CLASSES)))
-    with pytest.raises(FedadeError, match="one linear layer"):
-        FedCcfa().init_client(replace(deployment, network=deep, parameters=deep.initial_parameters()))
+    bent = Network("bent", deployment.network.body, nn.Sequential(nn.Linear(WIDTH, CLASSES), nn.Softplus()))
+    with pytest.raises(FedadeError, match="whose last layer is linear"):
+        FedCcfa().init_client(replace(deployment, network=bent, parameters=bent.initial_parameters()))
 
 
 def test_both_client_maps_agree(scenario_factory):

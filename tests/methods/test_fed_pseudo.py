@@ -1,6 +1,7 @@
 import torch
 from torch.nn.functional import cross_entropy
 
+from fedade.core import tree
 from fedade.methods.fed_pseudo import FedPseudo
 
 from .checks import (
@@ -20,8 +21,8 @@ def one_round(scenario, method, client=None):
     client, shared = client or method.init_client(deployment), method.init_server(deployment)
     looked = unlabelled(of_client(first_batches(scenario), 0))
     _, plan = method.observe(deployment, client, shared, looked)
-    head, _, body = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
-    return {**body, **head}, plan, looked
+    moved, _, body = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
+    return {**body, **moved.own}, plan, looked
 
 
 def test_steps_follow_confident_labels_with_every_class_counting_the_same(scenario_factory):
@@ -43,10 +44,10 @@ def test_steps_follow_confident_labels_with_every_class_counting_the_same(scenar
 def test_an_unsure_client_learns_nothing(scenario_factory):
     scenario = scenario_factory(num_clients=2)
     method = FedPseudo(rate=RATE)
-    unsure = {name: torch.zeros_like(value) for name, value in method.init_client(scenario.deployment).items()}
+    unsure = tree.tree_map(torch.zeros_like, method.init_client(scenario.deployment))
     found, plan, _ = one_round(scenario, method, unsure)
     assert plan["trusted"] == 0
-    assert_close(found, {**method.init_server(scenario.deployment), **unsure})
+    assert_close(found, {**method.init_server(scenario.deployment), **unsure.own})
 
 
 def test_both_client_maps_agree(scenario_factory):

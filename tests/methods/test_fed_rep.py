@@ -20,11 +20,11 @@ def test_the_head_is_fitted_first_and_the_body_under_the_new_head(scenario_facto
     client, shared = method.init_client(deployment), method.init_server(deployment)
     looked = unlabelled(of_client(first_batches(scenario), 0))
     _, plan = method.observe(deployment, client, shared, looked)
-    head, _, body = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
-    new_head = sgd_step(deployment, client, deployment.parameters, plan["prior"], RATE.mid)
+    moved, _, body = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
+    new_head = sgd_step(deployment, client.own, deployment.parameters, plan["prior"], RATE.mid)
     new_body = sgd_step(deployment, shared, {**deployment.parameters, **new_head}, plan["prior"], RATE.mid)
     together = sgd_step(deployment, shared, deployment.parameters, plan["prior"], RATE.mid)
-    assert_close(head, new_head)
+    assert_close(moved.own, new_head)
     assert_close(body, new_body)
     assert any((body[name] - value).abs().max() > 1e-5 for name, value in together.items())
 
@@ -33,7 +33,7 @@ def test_only_the_body_travels_and_heads_stay_personal(scenario_factory):
     deployment = scenario_factory(num_clients=2).deployment
     method = FedRep()
     assert all(name.startswith("body.") for name in method.init_server(deployment))
-    assert set(method.init_client(deployment)) == {"head.weight", "head.bias"}
+    assert set(method.init_client(deployment).own) == {"head.weight", "head.bias"}
 
 
 def test_both_client_maps_agree(scenario_factory):

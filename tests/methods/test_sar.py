@@ -41,6 +41,7 @@ def equal(first, second) -> bool:
     return all(torch.equal(one, other) for one, other in zip(tree.leaves(first), tree.leaves(second), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:sar. model 'toy' has no BatchNorm layer:RuntimeWarning")
 def test_unreliable_samples_are_left_out(scenario, observation):
     # Samples of a model with GroupNorm do not see one another, so only the filter decides who counts.
     deployment = with_body(scenario.deployment, nn.GroupNorm(2, 4))
@@ -58,6 +59,15 @@ def test_unreliable_samples_are_left_out(scenario, observation):
     assert 0 < plan["reliable"] < 1
     assert equal(after(method, deployment, with_row(-1, -2))[0], plain)
     assert not equal(after(method, deployment, with_row(0, 1))[0], plain)
+
+
+def test_with_adamw_the_steps_have_no_other_momentum(scenario, observation):
+    settings = {**FAST, "optimiser": {"name": "adamw"}, "reset_loss": 0}
+    one, other = (
+        after(Sar(**settings, sgd_momentum=momentum), scenario.deployment, observation, 2)[0] for momentum in (0, 0.9)
+    )
+    assert equal(one, other)
+    assert one.state.steps == 2
 
 
 def test_without_a_reliable_sample_nothing_moves(scenario, observation):

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch.func import vmap
 
-from fedade.parts.augmentation import augmentations
+from fedade.core.tokens import PADDING
+from fedade.parts.augmentation import DELETION, augmentations, deletions
 
 
 def images(channels: int, side: int) -> torch.Tensor:
@@ -44,3 +45,27 @@ def test_views_depend_on_the_key_alone_and_can_be_mapped():
     for row, key in enumerate(keys):
         torch.testing.assert_close(together[row], torch.stack(list(augmentations(originals, key, 2))))
     assert not torch.equal(together[0], together[1])
+
+
+def test_a_view_of_a_text_lacks_some_tokens_and_keeps_the_order_of_the_others():
+    texts = torch.arange(1, 401, dtype=torch.int32).reshape(10, 40)
+    texts[:, 30:] = PADDING
+    shares = []
+    for view in deletions(texts, torch.tensor(3), 20):
+        assert view.dtype == texts.dtype
+        for text, shortened in zip(texts, view, strict=True):
+            kept = shortened[shortened != PADDING]
+            assert kept[0] == text[0]
+            assert (kept.diff() > 0).all()
+            assert torch.isin(kept, text[:30]).all()
+            assert (shortened[len(kept) :] == PADDING).all()
+            shares.append(1 - len(kept) / 30)
+    assert sum(shares) / len(shares) == pytest.approx(DELETION * 29 / 30, abs=0.02)
+
+
+def test_views_of_texts_are_those_of_every_client_alone():
+    texts = torch.arange(60, dtype=torch.int32).reshape(3, 2, 10)
+    keys = torch.tensor([1, 2, 3])
+    together = vmap(lambda text, key: torch.stack(list(deletions(text, key, 2))))(texts, keys)
+    for one, text, key in zip(together, texts, keys, strict=True):
+        assert torch.equal(one, torch.stack(list(deletions(text, key, 2))))

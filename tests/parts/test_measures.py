@@ -159,5 +159,5 @@ def test_the_paper_s_feature_channel_can_be_kept(deployment):
 def test_transport_between_classes_needs_rows_of_a_classifier(deployment):
     from dataclasses import replace
 
-    with pytest.raises(FedadeError, match="linear head"):
+    with pytest.raises(FedadeError, match="linear last layer"):
         MEASURES["wasserstein"].init(replace(deployment, parameters={}))

@@ -54,8 +54,18 @@ def _methods() -> Entries:
     ]
 
 
+_NAMED_OTHERWISE = {
+    "timm:NAME": "a network of timm (extra `timm`)",
+    "import:package.module:callable": "a network of yours, from a function of the number of classes",
+    "tiny-llama": "texts: a random Llama of four small layers, for trials (extra `text`)",
+    "hf:NAME_OR_PATH": "texts: a causal language model of transformers, with adapters (extra `text`)",
+}
+"""Models that are not in the registry: made elsewhere, or of texts."""
+
+
 def _models() -> Entries:
-    return [{"name": name, "summary": (body.__doc__ or "").splitlines()[0]} for name, body in MODELS.items()]
+    ours = {name: (body.__doc__ or "").splitlines()[0] for name, body in MODELS.items()}
+    return [{"name": name, "summary": summary} for name, summary in {**ours, **_NAMED_OTHERWISE}.items()]
 
 
 def _schedules() -> Entries:

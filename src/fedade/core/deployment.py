@@ -68,7 +68,7 @@ class Deployment:
 
     def computing_in(self, precision: Precision) -> "Deployment":
         """The same deployment, whose network multiplies in another precision."""
-        return replace(self, network=replace(self.network, precision=precision))
+        return replace(self, network=self.network.computing_in(precision))
 
     def save(self, path: Path, metadata: dict[str, str]) -> None:
         """Store everything but the network's structure."""

@@ -1,4 +1,4 @@
-"""In which precision a network multiplies; parameters, statistics and heads are float32 throughout."""
+"""In which precision a network multiplies; parameters, statistics, features and logits are float32 throughout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

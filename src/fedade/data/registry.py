@@ -14,12 +14,14 @@ from fedade.data.cache import decoded
 from fedade.data.checksums import refuse_altered
 from fedade.data.dataset import Dataset
 from fedade.data.download import Archive, Progress, UnreachableError, download
+from fedade.data.lama import lama_trex
 from fedade.data.locate import DATA_VARIABLE, Found, default_data_dir, find, search_path, subfolders
-from fedade.data.readers import cifar_c
+from fedade.data.readers import cifar_c, trex
 from fedade.data.readers.arrays import read_arrays
 from fedade.data.readers.folders import ImageFolder
 from fedade.data.readers.images import Reading
-from fedade.data.specs import DATASETS, BundledSpec, CorruptedSpec, DatasetSpec
+from fedade.data.specs import DATASETS, BundledSpec, CorruptedSpec, DatasetSpec, Spec, TextSpec
+from fedade.data.texts import TextDataset, TextInput
 from fedade.data.torch_dataset import from_torch
 
 __all__ = [
@@ -29,9 +31,11 @@ __all__ = [
     "fetch",
     "is_complete",
     "load",
+    "load_texts",
     "missing_images",
     "official_corruption",
     "spec_of",
+    "texts_folder",
     "where",
 ]
 
@@ -65,9 +69,26 @@ def load(
                     f"no copy of {name} in {_places(data_dir)}; run `fedade data fetch {name}`, or {_supply(spec)}"
                 )
             return _load_copy(name, spec, found)
+        case TextSpec():
+            raise FedadeError(
+                f"dataset {name!r} holds texts, not images; choose a model that reads texts, or another dataset"
+            )
 
 
-def spec_of(name: str) -> DatasetSpec | CorruptedSpec | BundledSpec:
+def load_texts(name: str, data_dir: Path | None = None, form: TextInput = "evidence") -> TextDataset:
+    """A dataset of texts by its name, put into words as asked."""
+    kind, colon, _ = name.partition(":")
+    spec = None if colon and kind in OWN_DATA else spec_of(name)
+    if not isinstance(spec, TextSpec):
+        known = ", ".join(known for known, spec in DATASETS.items() if isinstance(spec, TextSpec))
+        raise FedadeError(f"dataset {name!r} holds images, not texts; choose {known}, or a model that reads images")
+    folder = texts_folder(spec, data_dir)
+    if folder is None:
+        raise _no_texts(name, spec, data_dir)
+    return lama_trex(trex.read(folder), form)
+
+
+def spec_of(name: str) -> Spec:
     """What is known about a dataset; an unknown name is an error that lists the known ones."""
     if name not in DATASETS:
         raise FedadeError(
@@ -92,6 +113,12 @@ def corruptions_folder(spec: CorruptedSpec, data_dir: Path | None = None) -> Pat
     return next(filter(cifar_c.recognises, candidates), None)
 
 
+def texts_folder(spec: TextSpec, data_dir: Path | None = None) -> Path | None:
+    """The folder of a dataset of texts, where there is one."""
+    candidates = (folder for root in search_path(data_dir) for folder in subfolders(root, spec.folders))
+    return next(filter(trex.recognises, candidates), None)
+
+
 def where(name: str, data_dir: Path | None = None) -> Path | None:
     """The folder a dataset would be read from; None when it is not on disk."""
     match spec_of(name):
@@ -102,6 +129,8 @@ def where(name: str, data_dir: Path | None = None) -> Path | None:
         case DatasetSpec() as spec:
             found = best_copy(spec, data_dir)
             return found.folder if found else None
+        case TextSpec() as spec:
+            return texts_folder(spec, data_dir)
 
 
 def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = None) -> Path | None:
@@ -127,6 +156,11 @@ def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = N
             # Beside a partial copy, so that the search meets both and prefers the complete one.
             beside = found.root if found and data_dir is None else target
             return _fetch_archive(name, spec.archive, beside, progress)
+        case TextSpec() as spec:
+            folder = texts_folder(spec, data_dir)
+            if folder is None:
+                raise _no_texts(name, spec, data_dir)
+            return folder
 
 
 def best_copy(spec: DatasetSpec, data_dir: Path | None = None) -> Found | None:
@@ -202,6 +236,14 @@ def _fetch_archive(name: str, archive: Archive, target: Path, progress: Progress
             f"no complete copy of {name} in {_places(target)}, and {error}; download it elsewhere and unpack "
             f"{archive.folder}/ into {target}, or name a folder that has it (--data-dir or {DATA_VARIABLE})"
         ) from error
+
+
+def _no_texts(name: str, spec: TextSpec, data_dir: Path | None) -> FedadeError:
+    return FedadeError(
+        f"no copy of {name} in {_places(data_dir)}, and it is not fetched, because no checksum of it is published; "
+        f"unpack {spec.url} so that {spec.holds} lie in one of these folders, "
+        f"or name another with --data-dir or {DATA_VARIABLE}"
+    )
 
 
 def _places(data_dir: Path | None) -> str:

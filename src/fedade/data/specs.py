@@ -8,6 +8,7 @@ from fedade.data.checksums import Published
 from fedade.data.dataset import Dataset
 from fedade.data.digits import digits
 from fedade.data.download import Archive
+from fedade.data.lama import NUM_FACTS, NUM_RELATIONS
 from fedade.data.locate import Layout
 from fedade.data.readers.cifar_pickle import CifarBatches
 from fedade.data.readers.parquet import ParquetShards
@@ -33,6 +34,21 @@ class CorruptedSpec:
     clean: str
     folders: tuple[str, ...]
     archive: Archive
+
+
+@dataclass(frozen=True)
+class TextSpec:
+    """A dataset of texts: its true size in facts, where it may lie, and where it is published.
+
+    It is not fetched by the package: the authors publish no checksum to hold a download against.
+    """
+
+    num_classes: int
+    facts: int
+    folders: tuple[str, ...]
+    holds: str
+    """What such a folder holds, in words for a message."""
+    url: str
 
 
 @dataclass(frozen=True)
@@ -145,7 +161,17 @@ TINY_IMAGENET = DatasetSpec(
     published=published.TINY_IMAGENET,
 )
 
-DATASETS: Mapping[str, DatasetSpec | CorruptedSpec | BundledSpec] = {
+LAMA_TREX = TextSpec(
+    num_classes=NUM_RELATIONS,
+    facts=NUM_FACTS,
+    folders=("lama_trex", "lama-trex", "LAMA/data", "LAMA", "lama", "data", "."),
+    holds="TREx/P*.jsonl and relations.jsonl",
+    url="https://dl.fbaipublicfiles.com/LAMA/data.zip",
+)
+
+Spec = DatasetSpec | CorruptedSpec | TextSpec | BundledSpec
+
+DATASETS: Mapping[str, Spec] = {
     "digits": BundledSpec(digits, "installed with scikit-learn"),
     "cifar10": CIFAR10,
     "cifar100": CIFAR100,
@@ -168,5 +194,6 @@ DATASETS: Mapping[str, DatasetSpec | CorruptedSpec | BundledSpec] = {
             "CIFAR-100-C",
         ),
     ),
+    "lama-trex": LAMA_TREX,
 }
 """Every dataset by its name; the corrupted ones are generated where their arrays are not on disk."""

@@ -154,9 +154,7 @@ class Oracle:
         return reweight(self._flat(deployed_probabilities, batch), batch.prior, self.deployment.source_prior)
 
     def _by_best_heads(self, timestep: int, batch: Batch) -> Tensor:
-        features = self._flat(
-            lambda deployment, inputs: deployment.network.represent(deployment.parameters, inputs), batch
-        )
+        features = self._flat(deployed_features, batch)
         truth = self.streams.prior(self.clients, timestep)
         heads = [self.best_head(view, prior) for view, prior in zip(self.views(timestep), truth, strict=True)]
         return torch.stack([head_probabilities(head, own) for head, own in zip(heads, features, strict=True)])
@@ -181,11 +179,15 @@ class Oracle:
         if view not in self._features:
             if len(self._features) == _VIEWS_KEPT:
                 self._features.clear()
-            network, parameters = self.deployment.network, self.deployment.parameters
             pool = self.streams.pool_at(*view)
             rows = to_device(np.concatenate(by_class), pool.device)
-            self._features[view] = in_chunks(lambda chunk: network.represent(parameters, pool[chunk]), rows)
+            self._features[view] = in_chunks(lambda chunk: deployed_features(self.deployment, pool[chunk]), rows)
         return self._features[view], to_device(labels, self.streams.device)
+
+
+def deployed_features(deployment: Deployment, inputs: Tensor) -> Tensor:
+    """One vector per input, from the deployed model."""
+    return deployment.network.summarise(deployment.network.represent(deployment.parameters, inputs))
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:

@@ -180,7 +180,9 @@ class _Looking:
 
     def _features(self, models: ClientModels, inputs: Tensor) -> Tensor:
         network = self.oracle.deployment.network
-        found: Tensor = self.probing(lambda own, seen: network.represent(models.one(own), seen), models.own, inputs)
+        found: Tensor = self.probing(
+            lambda own, seen: network.summarise(network.represent(models.one(own), seen)), models.own, inputs
+        )
         return found.float()
 
     def _true_features(self, models: ClientModels, timestep: int) -> Tensor:
@@ -189,7 +191,10 @@ class _Looking:
         if models.has_common_body:
             network, parameters = self.oracle.deployment.network, models.one({})
             features = {
-                view: in_chunks(lambda inputs: network.represent(parameters, inputs), self.oracle.population(view))
+                view: in_chunks(
+                    lambda inputs: network.summarise(network.represent(parameters, inputs)),
+                    self.oracle.population(view),
+                )
                 for view in dict.fromkeys(views)
             }
             classes = torch.stack([self.oracle.class_means(features[view].float()) for view in views])

@@ -15,6 +15,7 @@ import pyarrow as pa
 from fedade.client_map import Vectorised, loop
 from fedade.client_map.side_by_side import side_by_side
 from fedade.core import trace
+from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
 from fedade.core.precision import set_multiplication
@@ -28,6 +29,7 @@ from fedade.engine.steps import Maps
 from fedade.engine.track import run_track
 from fedade.experiments.settings import Experiment, FederationSettings
 from fedade.models import MODELS
+from fedade.models.text import entries_per_token, is_text
 from fedade.scenarios import another, build_deployment, build_scenario
 
 Report = Callable[[str, int, int], None]
@@ -38,6 +40,13 @@ PIXELS_AT_ONCE = 8_000_000
 
 PIXELS_AT_ONCE_ON_GPU = 32_000_000
 """The same on a GPU, which several federations side by side fill better."""
+
+HIDDEN_AT_ONCE = 70_000_000
+"""Entries of the hidden states of one pass over texts, such as 80 of 48 tokens in SmolLM2-135M. With gradients each
+takes about 100 bytes, because a layer keeps a dozen tensors of that size."""
+
+HIDDEN_AT_ONCE_ON_GPU = 600_000_000
+"""The same on a GPU."""
 
 RATES_FROM = "fed-ade"
 """The method whose measured rates others replay."""
@@ -60,6 +69,7 @@ class Track(NamedTuple):
 
 def run_tracks(experiment: Experiment, folder: Path, device: str, jobs: int, report: Report) -> None:
     """Run all tracks that are not done, in stages: those that replay another's rates come last."""
+    _check_precision(experiment, device)  # before a model is trained for nothing
     build_deployment(experiment.scenario, device, cache_dir(), lambda done, of: report("pre-training", done, of))
     methods = experiment.build_methods()
     replaying = {name for name, method in methods.items() if getattr(method, "replays", False)}
@@ -113,8 +123,9 @@ def _check_precision(experiment: Experiment, device: str) -> None:
     precision, model = experiment.federation.precision, experiment.scenario.model
     if precision != "float32" and not device.startswith("cuda"):
         raise FedadeError(f"federation.precision: {precision} needs a GPU; use float32, or --device cuda")
-    if precision == "bf16" and model not in MODELS:
-        raise FedadeError(f"federation.precision: bf16 is for {', '.join(MODELS)}; {model} computes in float32 or tf32")
+    if precision == "bf16" and model not in MODELS and not is_text(model):
+        known = f"{', '.join(MODELS)} and text models"
+        raise FedadeError(f"federation.precision: bf16 is for {known}; {model} computes in float32 or tf32")
 
 
 def build_clock(
@@ -154,16 +165,25 @@ def _measured_rates(experiment: Experiment, folder: Path, track: Track) -> tuple
 def client_maps(
     federation: FederationSettings, scenario: Scenario, samples: int, device: str, federations: int = 1
 ) -> Maps:
-    """Which map runs what. `auto` follows what was measured: only big networks on a CPU want the loop."""
+    """Which map runs what. `auto` follows what was measured: only big convolutional networks on a CPU want the loop."""
     if federation.client_map == "loop":
         return Maps(loop, loop)
-    pixels = federations * samples * max(1, scenario.deployment.reference.inputs[0, 0].numel())
-    clients = Vectorised(max(1, (PIXELS_AT_ONCE_ON_GPU if device.startswith("cuda") else PIXELS_AT_ONCE) // pixels))
-    size = sum(value.numel() for value in scenario.deployment.parameters.values())
-    alone = federation.client_map == "auto" and device == "cpu" and size > SMALL_NETWORK
-    if alone:
+    deployment, on_gpu = scenario.deployment, device.startswith("cuda")
+    clients = Vectorised(_clients_at_once(deployment, federations * samples, on_gpu))
+    size = sum(value.numel() for value in deployment.parameters.values())
+    alone = size > SMALL_NETWORK and not entries_per_token(deployment.network)
+    if federation.client_map == "auto" and device == "cpu" and alone:
         return Maps(side_by_side, side_by_side, loop)
     return Maps(clients, clients, Vectorised() if federations > 1 else loop)
+
+
+def _clients_at_once(deployment: Deployment, samples: int, on_gpu: bool) -> int:
+    """How many clients fit into one pass; of images their pixels take the memory, of texts the hidden states."""
+    inputs, per_token = deployment.reference.inputs, entries_per_token(deployment.network)
+    if per_token:
+        return max(1, (HIDDEN_AT_ONCE_ON_GPU if on_gpu else HIDDEN_AT_ONCE) // (samples * inputs.shape[1] * per_token))
+    pixels = max(1, inputs[0, 0].numel())
+    return max(1, (PIXELS_AT_ONCE_ON_GPU if on_gpu else PIXELS_AT_ONCE) // (samples * pixels))
 
 
 def _side_by_side(

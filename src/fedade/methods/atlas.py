@@ -8,6 +8,8 @@ Bounds that the published code leaves to the user come from the deployment: the 
 deployed head touches, and gradients are bounded by the longest reference feature. Only reference inputs are ever
 descended, so covariate shift is invisible and does harm: 59.9 % (UOGD 58.2 %) against the deployed model's 61.0 % on
 the default data (40 clients, 20 timesteps).
+
+The step sizes are the method, so it takes no other optimiser. A text model's head is its classifier here.
 """
 
 import math
@@ -22,8 +24,8 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Observation
 from fedade.maths.averaging import weighted_mean
 from fedade.maths.hedging import hedge, mixture
-from fedade.maths.risks import class_weights, estimated_risk
 from fedade.maths.step_sizes import released_pool, single_step_size, theorem_pool
+from fedade.parts.last_layers import classified, frozen_features, last_layer, loss, reference_examination
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 
 
@@ -66,7 +68,7 @@ class Atlas(BaseModel):
         """Copies of the deployed head, weighted equally."""
         refuse_unsafe_inverse(deployment, self.prior)
         step_sizes = self._step_sizes(deployment)
-        heads = {name: value.expand(len(step_sizes), *value.shape) for name, value in _head(deployment).items()}
+        heads = {name: value.expand(len(step_sizes), *value.shape) for name, value in last_layer(deployment).items()}
         return AtlasClient(heads, step_sizes, torch.zeros_like(step_sizes))
 
     def observe(
@@ -76,13 +78,12 @@ class Atlas(BaseModel):
 
         Unlike in the released code, the weights see a risk at once, as in the paper, and not one timestep late.
         """
-        prior, labels = batch_prior(deployment, observation.inputs, self.prior), deployment.reference.labels
-        features = deployment.network.represent(deployment.parameters, deployment.reference.inputs)
-        sample_weights = class_weights(prior, labels)
-        radius = _norm(_head(deployment))
+        prior = batch_prior(deployment, observation.inputs, self.prior)
+        examination = reference_examination(deployment, prior)
+        radius = _norm(last_layer(deployment))
 
         def risk(head: dict[str, Tensor]) -> Tensor:
-            return estimated_risk(deployment.network.classify(head, features), labels, sample_weights)
+            return loss(deployment, head, examination)
 
         def step(head: dict[str, Tensor], step_size: Tensor) -> tuple[dict[str, Tensor], Tensor]:
             gradient, value = grad_and_value(risk)(head)
@@ -99,30 +100,25 @@ class Atlas(BaseModel):
 
     def predict(self, deployment: Deployment, client: AtlasClient, shared: tuple[()], inputs: Tensor) -> Tensor:
         """The pool's prediction on the deployed body's features."""
-        network = deployment.network
-        features = network.represent(deployment.parameters, inputs)
+        features = frozen_features(deployment, inputs)
         if self.combine == "weights":
             weights = client.log_weights.softmax(-1)
             mean = {name: weighted_mean(values, weights) for name, values in client.heads.items()}
-            return network.classify(mean, features).softmax(-1)
-        outputs = vmap(lambda head: network.classify(head, features).softmax(-1))(client.heads)
+            return classified(deployment, mean, features).softmax(-1)
+        outputs = vmap(lambda head: classified(deployment, head, features).softmax(-1))(client.heads)
         return mixture(outputs, client.log_weights)
 
     def _hedge_rate(self, count: int) -> float:
         return self.hedge_rate or 2 * math.sqrt(math.log(count) / self.horizon)
 
     def _step_sizes(self, deployment: Deployment) -> Tensor:
-        diameter = 2 * _norm(_head(deployment))
+        diameter = 2 * _norm(last_layer(deployment))
         if self.step_sizes:
             return diameter.new_tensor(self.step_sizes)
         bound = _gradient_bound(deployment)
         if self.pool == "theorem":
             return theorem_pool(diameter, bound, deployment.confusion, self.horizon)
         return {"released": released_pool, "single": single_step_size}[self.pool](diameter, bound, self.horizon)
-
-
-def _head(deployment: Deployment) -> dict[str, Tensor]:
-    return {name: value for name, value in deployment.parameters.items() if name.startswith("head.")}
 
 
 def _norm(head: dict[str, Tensor]) -> Tensor:
@@ -138,5 +134,5 @@ def _project(head: dict[str, Tensor], radius: Tensor) -> dict[str, Tensor]:
 
 def _gradient_bound(deployment: Deployment) -> Tensor:
     """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
-    features = deployment.network.represent(deployment.parameters, deployment.reference.inputs)
+    features = frozen_features(deployment, deployment.reference.inputs)
     return (2 * (features.square().sum(-1).max() + 1)).sqrt()

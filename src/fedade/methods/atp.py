@@ -1,6 +1,6 @@
 """ATP: how far each module should move without labels is learned before deployment (Bao et al., NeurIPS 2023).
 
-A module is one parameter tensor, or the running means or variances of one normalisation layer. Its rate α is learned on
+A module is one parameter tensor, or the running means or variances of one BatchNorm layer. Its rate α is learned on
 labelled source clients: take one label-free step with α, see on the labels whether it helped, and correct α. After
 deployment every batch takes one such step, with the rates frozen and without any exchange.
 
@@ -28,8 +28,8 @@ from fedade.core.normalisation import Statistics, batch_statistics
 from fedade.core.seeds import Seeds
 from fedade.core.split import Parameters
 from fedade.maths.entropy import entropy_from_logits
-from fedade.parts.participation import trainable
-from fedade.parts.statistics import follow
+from fedade.parts.norm_layers import adaptable
+from fedade.parts.statistics import follow, warn_without_batch_norm
 
 _SOURCE_CLIENTS = Seeds(0)
 """Rates belong to the deployment, so their draws do not depend on the seed of a run."""
@@ -74,15 +74,17 @@ class Atp(BaseModel):
     @property
     def card(self) -> Card:
         return Card(
-            summary="one entropy step per batch, with a rate per module that was learned on labelled source clients",
+            summary="one entropy step per batch, with a rate per module learned on labelled source clients; "
+            "made for BatchNorm, moves any norm",
             paper="Bao et al., NeurIPS 2023",
             reference=True,
         )
 
     def init_client(self, deployment: Deployment) -> AtpClient:
         """Learn the rates, from 0: one correction per round, averaged over its source clients."""
-        adaptable = _adaptable(deployment)
-        rates = {name: torch.zeros_like(value.sum()) for name, value in adaptable.items()}
+        warn_without_batch_norm(deployment, "atp", "it moves the scales of other norms in place of statistics")
+        modules = _modules(deployment)
+        rates = {name: torch.zeros_like(value.sum()) for name, value in modules.items()}
         for number in range(self.training_rounds):
             rows = torch.from_numpy(self._source_rows(deployment, number)).to(deployment.reference.labels.device)
             corrections = vmap(lambda inputs, labels, known=rates: _correction(deployment, known, inputs, labels))(
@@ -94,7 +96,7 @@ class Atp(BaseModel):
                 f"atp: the rates diverged in {self.training_rounds} training rounds; "
                 f"lower method.rate_of_rates ({self.rate_of_rates:g})"
             )
-        return AtpClient(rates, adaptable)
+        return AtpClient(rates, modules)
 
     def observe(
         self, deployment: Deployment, client: AtpClient, shared: tuple[()], observation: Observation
@@ -118,11 +120,11 @@ class Atp(BaseModel):
         return np.stack([draws.choice(len(labels), self.source_batch, p=row / row.sum()) for row in chances])
 
 
-def _adaptable(deployment: Deployment) -> dict[str, Tensor]:
-    """All parameters, and the statistics of all normalisation layers."""
+def _modules(deployment: Deployment) -> dict[str, Tensor]:
+    """All parameters, and the statistics of all BatchNorm layers."""
     watching = Watching()
     deployment.network.represent(deployment.parameters, deployment.reference.inputs[:1], watching)
-    return trainable(deployment) | follow(deployment.parameters, watching.seen, 0.0)
+    return adaptable(deployment) | follow(deployment.parameters, watching.seen, 0.0)
 
 
 def _direction(deployment: Deployment, inputs: Tensor) -> dict[str, Tensor]:
@@ -133,7 +135,7 @@ def _direction(deployment: Deployment, inputs: Tensor) -> dict[str, Tensor]:
         logits = deployment.network.logits({**deployment.parameters, **moved}, inputs, watching)
         return entropy_from_logits(logits).mean(), watching.seen
 
-    gradients, seen = grad(loss, has_aux=True)(trainable(deployment))
+    gradients, seen = grad(loss, has_aux=True)(adaptable(deployment))
     batch = follow(deployment.parameters, seen, 1.0)
     return {**gradients, **{name: deployment.parameters[name] - value for name, value in batch.items()}}
 

@@ -17,11 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.errors import FedadeError
 from fedade.core.method import Card, Observation
 from fedade.core.normalisation import FROZEN, Mixed, Normalisation
 from fedade.core.split import Parameters
-from fedade.parts.statistics import follow_stream, statistics_names
+from fedade.parts.statistics import follow_stream, statistics_names, warn_without_batch_norm
 
 
 class BnAdapt(BaseModel):
@@ -39,15 +38,14 @@ class BnAdapt(BaseModel):
 
     @property
     def card(self) -> Card:
-        return Card(summary=f"BatchNorm statistics from the stream ({self.mode})", paper="BN adaptation, NeurIPS 2020")
+        return Card(
+            summary=f"BatchNorm statistics from the stream ({self.mode}); the source where a model has none",
+            paper="BN adaptation, NeurIPS 2020",
+        )
 
     def init_client(self, deployment: Deployment) -> dict[str, Tensor]:
-        names = sorted(name for name in statistics_names(deployment) if name.endswith(("running_mean", "running_var")))
-        if not names:
-            raise FedadeError(
-                f"bn-adapt: model {deployment.network.name!r} has no BatchNorm layer; "
-                "choose a model that has some, such as small-cnn, or another method"
-            )
+        warn_without_batch_norm(deployment, "bn-adapt", "with nothing to adapt it predicts as source")
+        names = sorted(statistics_names(deployment))
         return {name: deployment.parameters[name] for name in names} if self.mode == "ema" else {}
 
     def observe(

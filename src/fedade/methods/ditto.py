@@ -16,10 +16,11 @@ from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.parts.composition import effective
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.participation import LocalWork, fixed_plan, trainable
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import Participant, fixed_plan, label_free_work, trainable
 from fedade.parts.priors import Estimator, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
-from fedade.parts.training import Minibatches, Training
+from fedade.parts.training import Minibatches, ReferenceDraws, Training
 from fedade.parts.vectors import average
 
 
@@ -37,6 +38,9 @@ class Ditto(BaseModel):
     global_epochs: int = Field(2, ge=0)
     personal_epochs: int = Field(2, ge=0)
     batch_size: int = Field(32, ge=1)
+    reference_draws: ReferenceDraws = "epoch"
+    """`bbse`: whether an epoch reads the whole reference set, or as many rows as the batch has, drawn by the prior."""
+    optimiser: Optimiser = Optimiser()
 
     @property
     def card(self) -> Card:
@@ -50,49 +54,51 @@ class Ditto(BaseModel):
     def fixed_participants(self) -> bool:
         return False
 
-    def init_client(self, deployment: Deployment) -> dict[str, Tensor]:
+    def init_client(self, deployment: Deployment) -> Participant:
         """v starts as deployed."""
         refuse_unsafe_inverse(deployment, self.prior)
-        return trainable(deployment)
+        model = trainable(deployment)
+        return Participant(model, PhaseStates(self.optimiser.start(model), self.optimiser.start(model)))
 
     def observe(
-        self, deployment: Deployment, client: Parameters, shared: Parameters, observation: Observation
-    ) -> tuple[Parameters, dict[str, Tensor]]:
+        self, deployment: Deployment, client: Participant, shared: Parameters, observation: Observation
+    ) -> tuple[Participant, dict[str, Tensor]]:
         return client, fixed_plan(deployment, observation.inputs, self.rate.mid, self.prior)
 
     def local_round(
         self,
         deployment: Deployment,
-        client: Parameters,
+        client: Participant,
         plan: dict[str, Tensor],
         shared: Parameters,
         observation: Observation,
         key: Tensor,
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    ) -> tuple[Participant, dict[str, Tensor], dict[str, Tensor]]:
         """Steps of v around the w that was broadcast, and steps from w itself, which are sent."""
-        objective = OBJECTIVES[self.objective]
-        work = LocalWork(deployment, objective, self.batch_size, observation.inputs, plan, key)
+        work = label_free_work(self, deployment, observation.inputs, plan, key)
         below = effective(deployment, shared, {})
-        towards_global = work.training.joint(shared, below, work.steps(range(self.global_epochs)))
+        towards_global, state = work.training.joint(
+            shared, below, work.steps(range(self.global_epochs)), client.states.joint
+        )
         epochs = range(self.global_epochs, self.global_epochs + self.personal_epochs)
-        personal = self._proximal(work.training, client, shared, below, work.steps(epochs))
-        return personal, plan, towards_global
+        client = client._replace(states=client.states._replace(joint=state))
+        return self._proximal(work.training, client, shared, below, work.steps(epochs)), plan, towards_global
 
     def personalise(
         self,
         deployment: Deployment,
-        client: Parameters,
+        client: Participant,
         plan: dict[str, Tensor],
         shared: Parameters,
         downlink: tuple[()],
         observation: Observation,
         key: Tensor,
-    ) -> tuple[Parameters, dict[str, Tensor]]:
+    ) -> tuple[Participant, dict[str, Tensor]]:
         return client, plan
 
-    def predict(self, deployment: Deployment, client: Parameters, shared: Parameters, inputs: Tensor) -> Tensor:
+    def predict(self, deployment: Deployment, client: Participant, shared: Parameters, inputs: Tensor) -> Tensor:
         """With v; the global model only pulls."""
-        return deployment.network.logits(effective(deployment, {}, client), inputs).softmax(-1)
+        return deployment.network.logits(effective(deployment, {}, client.own), inputs).softmax(-1)
 
     def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
         return trainable(deployment)
@@ -103,14 +109,14 @@ class Ditto(BaseModel):
         return average(uplinks, weights), ()
 
     def _proximal(
-        self, training: Training, personal: Parameters, centre: Parameters, fixed: Parameters, steps: Minibatches
-    ) -> dict[str, Tensor]:
-        """v ← v - η(∇F(v) + λ(v - w)), Algorithm 1 of the paper."""
-        moved = dict(personal)
+        self, training: Training, client: Participant, centre: Parameters, fixed: Parameters, steps: Minibatches
+    ) -> Participant:
+        """v ← v - η(∇F(v) + λ(v - w)), Algorithm 1 of the paper; like weight decay, the pull is no part of moments."""
+        moved, state = client.own, client.states.personal
         for rows in steps:
-            descended = training.joint(moved, fixed, [rows])
+            descended, state = training.joint(moved, fixed, [rows], state)
             moved = {
                 name: descended[name] - training.rate * self.pull * (value - centre[name])
                 for name, value in moved.items()
             }
-        return moved
+        return Participant(moved, client.states._replace(personal=state))

@@ -12,13 +12,22 @@ from torch import Tensor
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
-from fedade.parts.composition import effective, trainable_part
+from fedade.parts.composition import effective
 from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import phase_states, trainable_shared
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import Pace, RateBounds, replayed_rate
-from fedade.parts.statistics import NormalisationMode, evaluation, follow_stream, statistics_names
-from fedade.parts.training import Minibatches, Training, minibatches, num_examples
+from fedade.parts.rounds import joint_step, personal_step
+from fedade.parts.statistics import (
+    NormalisationMode,
+    evaluation,
+    follow_stream,
+    statistics_names,
+    warn_without_batch_norm,
+)
+from fedade.parts.training import ReferenceDraws, Training
 from fedade.parts.vectors import average
 
 _SUMMARIES = {
@@ -29,10 +38,12 @@ _SUMMARIES = {
 
 
 class FedAdeClient(NamedTuple):
-    """What a client keeps between timesteps: its own layers, and what the measure remembers (cosine: K + d floats)."""
+    """What a client keeps between timesteps: its own layers, what the measure remembers (cosine: K + d floats), and
+    what its optimisers do (SGD: nothing)."""
 
     own: dict[str, Tensor]
     previous: Remembered
+    states: PhaseStates
 
 
 class FedAde(BaseModel):
@@ -57,6 +68,9 @@ class FedAde(BaseModel):
     joint_epochs: int = Field(2, ge=0)
     personal_epochs: int = Field(2, ge=0)
     batch_size: int = Field(32, ge=1)
+    reference_draws: ReferenceDraws = "epoch"
+    """`bbse`: whether an epoch reads the whole reference set, or as many rows as the batch has, drawn by the prior."""
+    optimiser: Optimiser = Optimiser()
     normalisation: NormalisationMode = "frozen"
     mix_weight: float = Field(0.1, ge=0, le=1)
     """`mix`: weight of the batch's own statistics."""
@@ -85,10 +99,14 @@ class FedAde(BaseModel):
     def init_client(self, deployment: Deployment) -> FedAdeClient:
         """q⁰ is uniform, as the paper's prior; z⁰ comes from the reference set."""
         refuse_unsafe_inverse(deployment, self.prior)
+        if self.normalisation != "frozen":
+            warn_without_batch_norm(
+                deployment, f"method.normalisation={self.normalisation}", "here it is the same as frozen"
+            )
         own = deployment.personal
         if self.normalisation == "ema":
             own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}
-        return FedAdeClient(own, self._measure.init(deployment))
+        return FedAdeClient(own, self._measure.init(deployment), phase_states(deployment, self.optimiser))
 
     def observe(
         self, deployment: Deployment, client: FedAdeClient, shared: Parameters, observation: Observation
@@ -102,7 +120,13 @@ class FedAde(BaseModel):
         features = network.represent(model, observation.inputs, evaluation(self.normalisation, self.mix_weight))
         probabilities = network.classify(model, features).softmax(-1)
         current, found = self._measure.update(
-            deployment, client.previous, probabilities, features, observation.key, self.use_unc, self.use_rep
+            deployment,
+            client.previous,
+            probabilities,
+            network.summarise(features),
+            observation.key,
+            self.use_unc,
+            self.use_rep,
         )
         plan = {
             "learning_rate": self._rate(found.combined, observation.key),
@@ -111,7 +135,7 @@ class FedAde(BaseModel):
             "s": found.combined,
             "prior": batch_prior(deployment, observation.inputs, self.prior),
         }
-        return FedAdeClient(own, current), plan
+        return client._replace(own=own, previous=current), plan
 
     def local_round(
         self,
@@ -123,13 +147,10 @@ class FedAde(BaseModel):
         key: Tensor,
     ) -> tuple[FedAdeClient, dict[str, Tensor], dict[str, Tensor]]:
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
-        moved = self._training(deployment, plan, observation).joint(
-            {**shared, **trainable_part(deployment, client.own)},
-            effective(deployment, shared, client.own),
-            self._minibatches(deployment, observation, key, range(self.joint_epochs)),
-        )
-        own = {name: moved.get(name, value) for name, value in client.own.items()}
-        return client._replace(own=own), plan, {name: moved[name] for name in shared}
+        training = self._training(deployment, plan, observation)
+        steps = training.minibatches(key, range(self.joint_epochs), self.batch_size)
+        own, states, uplink = joint_step(training, client.own, shared, client.states, steps)
+        return client._replace(own=own, states=states), plan, uplink
 
     def personalise(
         self,
@@ -143,12 +164,10 @@ class FedAde(BaseModel):
     ) -> tuple[FedAdeClient, dict[str, Tensor]]:
         """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        moved = self._training(deployment, plan, observation).personal(
-            trainable_part(deployment, client.own),
-            effective(deployment, shared, client.own),
-            self._minibatches(deployment, observation, key, epochs),
-        )
-        return client._replace(own={**client.own, **moved}), plan
+        training = self._training(deployment, plan, observation)
+        steps = training.minibatches(key, epochs, self.batch_size)
+        own, states = personal_step(training, client.own, shared, client.states, steps)
+        return client._replace(own=own, states=states), plan
 
     def predict(self, deployment: Deployment, client: FedAdeClient, shared: Parameters, inputs: Tensor) -> Tensor:
         """H({ψ̄, φ}; x)."""
@@ -159,8 +178,7 @@ class FedAde(BaseModel):
 
     def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
         """ψ̄ as deployed; normalisation statistics never travel."""
-        trainable = deployment.network.trainable()
-        return {name: value for name, value in deployment.shared.items() if name in trainable}
+        return trainable_shared(deployment)
 
     def aggregate(
         self,
@@ -181,10 +199,6 @@ class FedAde(BaseModel):
     def _measure(self) -> Measure:
         return choose_measure(self.measure, self.feature_measure, self.debiased)
 
-    def _minibatches(self, deployment: Deployment, observation: Observation, key: Tensor, epochs: range) -> Minibatches:
-        size = num_examples(deployment, OBJECTIVES[self.objective], len(observation.inputs))
-        return minibatches(key, size, epochs, self.batch_size)
-
     def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
         return Training(
             deployment,
@@ -193,4 +207,6 @@ class FedAde(BaseModel):
             plan["prior"],
             plan["learning_rate"],
             evaluation(self.normalisation, self.mix_weight),
+            optimiser=self.optimiser,
+            reference_draws=self.reference_draws,
         )

@@ -19,11 +19,13 @@ from fedade.maths.counter import uniform
 from fedade.maths.dynamics import combined_dynamics
 from fedade.parts.composition import effective, trainable_part
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import phase_states
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
-from fedade.parts.statistics import follow
+from fedade.parts.statistics import follow, statistics_names, warn_without_batch_norm
 from fedade.parts.summaries import FeatureSummary, PredictionSummary, Signals, Summary, signals, summarise
-from fedade.parts.training import Minibatches, Training, minibatches, num_examples
+from fedade.parts.training import ReferenceDraws, Training, dropped
 from fedade.parts.vectors import average
 
 WHOLE_BATCH = 2**31
@@ -32,10 +34,11 @@ _DROPOUT = 1000
 
 
 class ReleaseClient(NamedTuple):
-    """A client's own tensors (the whole model where no broadcast comes) and its summaries."""
+    """A client's own tensors (the whole model where no broadcast comes), its summaries, and its optimisers' states."""
 
     own: dict[str, Tensor]
     previous: Summary
+    states: PhaseStates
 
 
 class FedAdeRelease(BaseModel):
@@ -48,6 +51,8 @@ class FedAdeRelease(BaseModel):
     joint_epochs: int = Field(2, ge=0)
     personal_epochs: int = Field(2, ge=0)
     batch_size: int = Field(WHOLE_BATCH, ge=1)
+    reference_draws: ReferenceDraws = "epoch"
+    optimiser: Optimiser = Optimiser()
     objective: ObjectiveName = "entropy"  # row 1; paper: bbse
     broadcast: bool = False  # row 2; paper: True
     fixed_participants: bool = True  # row 3; paper: False
@@ -76,13 +81,15 @@ class FedAdeRelease(BaseModel):
     def init_client(self, deployment: Deployment) -> ReleaseClient:
         """Whatever moves and is not broadcast belongs to the client."""
         refuse_unsafe_inverse(deployment, self.prior)
+        if self.normalisation == "running":
+            warn_without_batch_norm(deployment, "fed-ade-release", "no statistics follow the batch here")
         own = deployment.personal
         if not self.broadcast:
             own |= self.init_server(deployment)
         uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
         known = self.first_signal == "reference"
         feature = deployment.initial_feature if known else torch.zeros_like(deployment.initial_feature)
-        return ReleaseClient(own, Summary(uniform, feature))
+        return ReleaseClient(own, Summary(uniform, feature), phase_states(deployment, self.optimiser))
 
     def observe(
         self, deployment: Deployment, client: ReleaseClient, shared: Parameters, observation: Observation
@@ -112,16 +119,17 @@ class FedAdeRelease(BaseModel):
         if self.order == "personal-first":
             client = self._personal(deployment, client, plan, shared, observation, key, range(self.personal_epochs))
             epochs = range(self.personal_epochs, self.personal_epochs + self.joint_epochs)
-        moving = {**shared, **client.own}
-        if self.normalisation == "frozen":
-            moving = {name: value for name, value in moving.items() if name in deployment.network.trainable()}
-        moved = self._training(deployment, plan, observation, key).joint(
+        moving = self._moving(deployment, {**shared, **client.own})
+        training = self._training(deployment, plan, observation, key)
+        moved, state = training.joint(
             moving,
             effective(deployment, shared, client.own),
-            self._minibatches(deployment, observation, key, epochs),
+            training.minibatches(key, epochs, self.batch_size),
+            client.states.joint,
         )
         own = {name: moved.get(name, value) for name, value in client.own.items()}
-        return client._replace(own=own), plan, {name: moved[name] for name in shared}
+        client = client._replace(own=own, states=client.states._replace(joint=state))
+        return client, plan, {name: moved[name] for name in shared}
 
     def personalise(
         self,
@@ -147,9 +155,7 @@ class FedAdeRelease(BaseModel):
 
     def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
         """The shared tensors that move; running statistics move too."""
-        trainable = deployment.network.trainable()
-        moving = self.normalisation == "running"
-        return {name: value for name, value in deployment.shared.items() if moving or name in trainable}
+        return self._moving(deployment, deployment.shared)
 
     def aggregate(
         self,
@@ -163,6 +169,13 @@ class FedAdeRelease(BaseModel):
         return average(uplinks, sizes), ()
 
     # Pieces
+
+    def _moving(self, deployment: Deployment, tensors: Parameters) -> dict[str, Tensor]:
+        """Those that gradient steps move, and running statistics where they follow the batch."""
+        moving = {*deployment.network.trainable()}
+        if self.normalisation == "running":
+            moving |= {*statistics_names(deployment)}
+        return {name: value for name, value in tensors.items() if name in moving}
 
     def _plan(self, found: Signals, prior: Tensor) -> dict[str, Tensor]:
         rate = self.rate.rate("adaptive", found.combined)
@@ -190,10 +203,11 @@ class FedAdeRelease(BaseModel):
             recording = Recording()
             seen_by_head = network.represent(model, observation.inputs, recording)
             mask = self._dropout_mask(deployment, observation, key)
-            seen_by_head = seen_by_head if mask is None else seen_by_head * mask
+            seen_by_head = seen_by_head if mask is None else dropped(seen_by_head, mask)
             own = own | follow(own, recording.seen, self.momentum)
         probabilities = network.classify(model, seen_by_head).softmax(-1)
-        current = summarise(probabilities, features, self.prediction_summary, self.feature_summary)
+        seen = network.summarise(features)
+        current = summarise(probabilities, seen, self.prediction_summary, self.feature_summary)
         found = signals(client.previous, current)
         unknown = (client.previous.feature == 0).all()
         if self.first_signal == "zero":
@@ -203,7 +217,7 @@ class FedAdeRelease(BaseModel):
         if self.feature_reference == "average":
             blend = normalize(0.9 * client.previous.feature + 0.1 * current.feature, dim=-1)
             current = current._replace(feature=torch.where(unknown, current.feature, blend))
-        return ReleaseClient(own, current), found
+        return client._replace(own=own, previous=current), found
 
     def _personal(
         self,
@@ -217,21 +231,16 @@ class FedAdeRelease(BaseModel):
     ) -> ReleaseClient:
         """Steps on the head; in training mode the frozen body's statistics move all the same (row 11)."""
         model = effective(deployment, shared, client.own)
-        personal, steps = (
-            trainable_part(deployment, client.own),
-            self._minibatches(deployment, observation, key, epochs),
-        )
-        own = client.own | self._training(deployment, plan, observation, key).personal(personal, model, steps)
+        training = self._training(deployment, plan, observation, key)
+        steps = training.minibatches(key, epochs, self.batch_size)
+        moved, state = training.personal(trainable_part(deployment, client.own), model, steps, client.states.personal)
+        own = client.own | moved
         if self.normalisation == "running":
             recording = Recording()
             deployment.network.represent(model, observation.inputs, recording)
             for _ in steps:
                 own |= follow(own, recording.seen, self.momentum)
-        return client._replace(own=own)
-
-    def _minibatches(self, deployment: Deployment, observation: Observation, key: Tensor, epochs: range) -> Minibatches:
-        size = num_examples(deployment, OBJECTIVES[self.objective], len(observation.inputs))
-        return minibatches(key, size, epochs, self.batch_size)
+        return client._replace(own=own, states=client.states._replace(personal=state))
 
     def _dropout_mask(self, deployment: Deployment, observation: Observation, key: Tensor) -> Tensor | None:
         """Which features of the batch are dropped in training mode, the others scaled up."""
@@ -257,4 +266,6 @@ class FedAdeRelease(BaseModel):
             FROZEN if self.normalisation == "frozen" else None,
             self.momentum,
             self._dropout_mask(deployment, observation, key),
+            self.optimiser,
+            self.reference_draws,
         )

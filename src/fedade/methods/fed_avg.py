@@ -15,14 +15,16 @@ from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.parts.composition import effective
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.participation import LocalWork, fixed_plan, trainable
+from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.participation import fixed_plan, label_free_work, trainable
 from fedade.parts.priors import Estimator, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
+from fedade.parts.training import ReferenceDraws
 from fedade.parts.vectors import average
 
 
 class FedAvg(BaseModel):
-    """All layers are shared; a client keeps nothing."""
+    """All layers are shared; a client keeps nothing but what its optimiser remembers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,6 +35,9 @@ class FedAvg(BaseModel):
     epochs: int = Field(4, ge=0)
     """Of a participant in a round: as many as Fed-ADE's joint and personal ones."""
     batch_size: int = Field(32, ge=1)
+    reference_draws: ReferenceDraws = "epoch"
+    """`bbse`: whether an epoch reads the whole reference set, or as many rows as the batch has, drawn by the prior."""
+    optimiser: Optimiser = Optimiser()
 
     @property
     def card(self) -> Card:
@@ -46,43 +51,43 @@ class FedAvg(BaseModel):
     def fixed_participants(self) -> bool:
         return False
 
-    def init_client(self, deployment: Deployment) -> tuple[()]:
+    def init_client(self, deployment: Deployment) -> OptimiserState:
         refuse_unsafe_inverse(deployment, self.prior)
-        return ()
+        return self.optimiser.start(trainable(deployment))
 
     def observe(
-        self, deployment: Deployment, client: tuple[()], shared: Parameters, observation: Observation
-    ) -> tuple[tuple[()], dict[str, Tensor]]:
+        self, deployment: Deployment, client: OptimiserState, shared: Parameters, observation: Observation
+    ) -> tuple[OptimiserState, dict[str, Tensor]]:
         return client, fixed_plan(deployment, observation.inputs, self.rate.mid, self.prior)
 
     def local_round(
         self,
         deployment: Deployment,
-        client: tuple[()],
+        client: OptimiserState,
         plan: dict[str, Tensor],
         shared: Parameters,
         observation: Observation,
         key: Tensor,
-    ) -> tuple[tuple[()], dict[str, Tensor], dict[str, Tensor]]:
-        """ClientUpdate: epochs of SGD from the broadcast model, all of which is sent back."""
-        objective = OBJECTIVES[self.objective]
-        work = LocalWork(deployment, objective, self.batch_size, observation.inputs, plan, key)
-        moved = work.training.joint(shared, effective(deployment, shared, {}), work.steps(range(self.epochs)))
-        return client, plan, moved
+    ) -> tuple[OptimiserState, dict[str, Tensor], dict[str, Tensor]]:
+        """ClientUpdate: epochs from the broadcast model, all of which is sent back."""
+        work = label_free_work(self, deployment, observation.inputs, plan, key)
+        steps = work.steps(range(self.epochs))
+        moved, state = work.training.joint(shared, effective(deployment, shared, {}), steps, client)
+        return state, plan, moved
 
     def personalise(
         self,
         deployment: Deployment,
-        client: tuple[()],
+        client: OptimiserState,
         plan: dict[str, Tensor],
         shared: Parameters,
         downlink: tuple[()],
         observation: Observation,
         key: Tensor,
-    ) -> tuple[tuple[()], dict[str, Tensor]]:
+    ) -> tuple[OptimiserState, dict[str, Tensor]]:
         return client, plan
 
-    def predict(self, deployment: Deployment, client: tuple[()], shared: Parameters, inputs: Tensor) -> Tensor:
+    def predict(self, deployment: Deployment, client: OptimiserState, shared: Parameters, inputs: Tensor) -> Tensor:
         return deployment.network.logits(effective(deployment, shared, {}), inputs).softmax(-1)
 
     def init_server(self, deployment: Deployment) -> dict[str, Tensor]:

@@ -28,6 +28,7 @@ from fedade.maths.counter import uniform
 from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
 from fedade.parts.last_layers import (
     Examination,
+    classified,
     frozen_features,
     last_layer,
     loss,
@@ -35,6 +36,7 @@ from fedade.parts.last_layers import (
     reference_examination,
     stepped,
 )
+from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import LabelSource
@@ -60,6 +62,8 @@ class FedPoeClient(NamedTuple):
     """Logarithms of c (local and global together) and d (bank)."""
     past: Tensor
     """Sum of the priors of all batches."""
+    states: PhaseStates
+    """Of the optimisers that move the global model (`joint`) and the local one."""
 
 
 class Members(NamedTuple):
@@ -87,6 +91,7 @@ class FedPoe(BaseModel):
     """η_c, published as 1/√T: this is T = 100."""
     steps: int = Field(1, ge=0)
     """Of the local model in a timestep and of the global one in a round."""
+    optimiser: Optimiser = Optimiser()
 
     @property
     def card(self) -> Card:
@@ -117,6 +122,7 @@ class FedPoe(BaseModel):
             tuned_weights=even,
             outer_weights=even,
             past=torch.zeros_like(prior),
+            states=PhaseStates(joint=self.optimiser.start(head), personal=self.optimiser.start(head)),
         )
 
     def observe(
@@ -127,8 +133,12 @@ class FedPoe(BaseModel):
         members = self._members(deployment, client, shared, examination.features)
         rate = torch.full_like(prior[0], self.rate.mid)
         slots = len(client.drawn)
+        local, state = stepped(
+            deployment, client.local, examination, rate, self.steps, self.optimiser, client.states.personal
+        )
         judged = client._replace(
-            local=stepped(deployment, client.local, examination, rate, self.steps),
+            local=local,
+            states=client.states._replace(personal=state),
             bank_weights=hedge_drawn(
                 client.bank_weights, losses(members.bank, examination), client.drawn, slots, self.weight_rate
             ),
@@ -157,7 +167,16 @@ class FedPoe(BaseModel):
     ) -> tuple[FedPoeClient, dict[str, Tensor], dict[str, Tensor]]:
         """A step from the global model, which is sent."""
         _, examination = self._examination(deployment, observation)
-        return client, plan, stepped(deployment, shared, examination, plan["learning_rate"], self.steps)
+        moved, state = stepped(
+            deployment,
+            shared,
+            examination,
+            plan["learning_rate"],
+            self.steps,
+            self.optimiser,
+            client.states.joint,
+        )
+        return client._replace(states=client.states._replace(joint=state)), plan, moved
 
     def personalise(
         self,
@@ -188,9 +207,8 @@ class FedPoe(BaseModel):
 
     def _members(self, deployment: Deployment, client: FedPoeClient, shared: Parameters, features: Tensor) -> Members:
         """f_j of every model, f_tuned = (a f_local + b f_global) / (a + b), and f_bank over the drawn snapshots."""
-        classify = deployment.network.classify
-        tuned = torch.stack([classify(client.local, features), classify(shared, features)]).softmax(-1)
-        bank = vmap(lambda head: classify(head, features))(client.bank).softmax(-1)
+        tuned = torch.stack([classified(deployment, head, features) for head in (client.local, shared)]).softmax(-1)
+        bank = vmap(lambda head: classified(deployment, head, features))(client.bank).softmax(-1)
         halves = [mixture(tuned, client.tuned_weights), mixture(bank, client.bank_weights, client.drawn)]
         return Members(tuned, bank, torch.stack(halves))
 

@@ -16,7 +16,8 @@ from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.maths.pseudo_labels import class_balanced, confident_labels
 from fedade.parts.composition import effective
-from fedade.parts.participation import LocalWork, trainable_personal, trainable_shared
+from fedade.parts.optimisers import Optimiser
+from fedade.parts.participation import Learner, LocalWork, trainable, trainable_personal, trainable_shared
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import Labelled
 from fedade.parts.vectors import average
@@ -33,6 +34,7 @@ class FedPseudo(BaseModel):
     """Predictions below it are left out."""
     epochs: int = Field(4, ge=0)
     batch_size: int = Field(32, ge=1)
+    optimiser: Optimiser = Optimiser()
 
     @property
     def card(self) -> Card:
@@ -45,12 +47,12 @@ class FedPseudo(BaseModel):
     def fixed_participants(self) -> bool:
         return False
 
-    def init_client(self, deployment: Deployment) -> dict[str, Tensor]:
-        return trainable_personal(deployment)
+    def init_client(self, deployment: Deployment) -> Learner:
+        return Learner(trainable_personal(deployment), self.optimiser.start(trainable(deployment)))
 
     def observe(
-        self, deployment: Deployment, client: Parameters, shared: Parameters, observation: Observation
-    ) -> tuple[Parameters, dict[str, Tensor]]:
+        self, deployment: Deployment, client: Learner, shared: Parameters, observation: Observation
+    ) -> tuple[Learner, dict[str, Tensor]]:
         """The plan says which share of the batch is trusted."""
         probabilities = self.predict(deployment, client, shared, observation.inputs)
         trusted = confident_labels(probabilities, self.confidence)[1].mean(-1)
@@ -59,36 +61,40 @@ class FedPseudo(BaseModel):
     def local_round(
         self,
         deployment: Deployment,
-        client: Parameters,
+        client: Learner,
         plan: dict[str, Tensor],
         shared: Parameters,
         observation: Observation,
         key: Tensor,
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    ) -> tuple[Learner, dict[str, Tensor], dict[str, Tensor]]:
         """Labels from the model as it enters the round, then joint steps on body and head."""
         probabilities = self.predict(deployment, client, shared, observation.inputs)
         labels, trust = confident_labels(probabilities, self.confidence)
         objective = Labelled(labels, class_balanced(labels, trust, deployment.num_classes))
-        work = LocalWork(deployment, objective, self.batch_size, observation.inputs, plan, key)
-        moved = work.training.joint(
-            {**shared, **client}, effective(deployment, shared, client), work.steps(range(self.epochs))
+        work = LocalWork(deployment, objective, self.batch_size, observation.inputs, plan, key, self.optimiser)
+        moved, state = work.training.joint(
+            {**shared, **client.own},
+            effective(deployment, shared, client.own),
+            work.steps(range(self.epochs)),
+            client.state,
         )
-        return {name: moved[name] for name in client}, plan, {name: moved[name] for name in shared}
+        own = {name: moved[name] for name in client.own}
+        return Learner(own, state), plan, {name: moved[name] for name in shared}
 
     def personalise(
         self,
         deployment: Deployment,
-        client: Parameters,
+        client: Learner,
         plan: dict[str, Tensor],
         shared: Parameters,
         downlink: tuple[()],
         observation: Observation,
         key: Tensor,
-    ) -> tuple[Parameters, dict[str, Tensor]]:
+    ) -> tuple[Learner, dict[str, Tensor]]:
         return client, plan
 
-    def predict(self, deployment: Deployment, client: Parameters, shared: Parameters, inputs: Tensor) -> Tensor:
-        return deployment.network.logits(effective(deployment, shared, client), inputs).softmax(-1)
+    def predict(self, deployment: Deployment, client: Learner, shared: Parameters, inputs: Tensor) -> Tensor:
+        return deployment.network.logits(effective(deployment, shared, client.own), inputs).softmax(-1)
 
     def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
         return trainable_shared(deployment)

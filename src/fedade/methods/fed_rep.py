@@ -15,9 +15,11 @@ from fedade.core.method import Card, Observation
 from fedade.core.split import Parameters
 from fedade.parts.composition import effective
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.participation import LocalWork, fixed_plan, trainable_personal, trainable_shared
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import Participant, fixed_plan, label_free_work, trainable_personal, trainable_shared
 from fedade.parts.priors import Estimator, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
+from fedade.parts.training import ReferenceDraws
 from fedade.parts.vectors import average
 
 
@@ -33,6 +35,9 @@ class FedRep(BaseModel):
     head_epochs: int = Field(10, ge=0)
     body_epochs: int = Field(5, ge=0)
     batch_size: int = Field(32, ge=1)
+    reference_draws: ReferenceDraws = "epoch"
+    """`bbse`: whether an epoch reads the whole reference set, or as many rows as the batch has, drawn by the prior."""
+    optimiser: Optimiser = Optimiser()
 
     @property
     def card(self) -> Card:
@@ -46,47 +51,50 @@ class FedRep(BaseModel):
     def fixed_participants(self) -> bool:
         return False
 
-    def init_client(self, deployment: Deployment) -> dict[str, Tensor]:
+    def init_client(self, deployment: Deployment) -> Participant:
         refuse_unsafe_inverse(deployment, self.prior)
-        return trainable_personal(deployment)
+        head, body = trainable_personal(deployment), trainable_shared(deployment)
+        return Participant(head, PhaseStates(joint=self.optimiser.start(body), personal=self.optimiser.start(head)))
 
     def observe(
-        self, deployment: Deployment, client: Parameters, shared: Parameters, observation: Observation
-    ) -> tuple[Parameters, dict[str, Tensor]]:
+        self, deployment: Deployment, client: Participant, shared: Parameters, observation: Observation
+    ) -> tuple[Participant, dict[str, Tensor]]:
         return client, fixed_plan(deployment, observation.inputs, self.rate.mid, self.prior)
 
     def local_round(
         self,
         deployment: Deployment,
-        client: Parameters,
+        client: Participant,
         plan: dict[str, Tensor],
         shared: Parameters,
         observation: Observation,
         key: Tensor,
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    ) -> tuple[Participant, dict[str, Tensor], dict[str, Tensor]]:
         """Epochs on the head with the body frozen, then epochs on the body with the new head frozen."""
-        objective = OBJECTIVES[self.objective]
-        work = LocalWork(deployment, objective, self.batch_size, observation.inputs, plan, key)
+        work = label_free_work(self, deployment, observation.inputs, plan, key)
         head_steps = work.steps(range(self.head_epochs))
         body_steps = work.steps(range(self.head_epochs, self.head_epochs + self.body_epochs))
-        head = work.training.personal(client, effective(deployment, shared, client), head_steps)
-        body = work.training.joint(shared, effective(deployment, shared, head), body_steps)
-        return head, plan, body
+        training, states = work.training, client.states
+        head, after_head = training.personal(
+            client.own, effective(deployment, shared, client.own), head_steps, states.personal
+        )
+        body, after_body = training.joint(shared, effective(deployment, shared, head), body_steps, states.joint)
+        return Participant(head, PhaseStates(joint=after_body, personal=after_head)), plan, body
 
     def personalise(
         self,
         deployment: Deployment,
-        client: Parameters,
+        client: Participant,
         plan: dict[str, Tensor],
         shared: Parameters,
         downlink: tuple[()],
         observation: Observation,
         key: Tensor,
-    ) -> tuple[Parameters, dict[str, Tensor]]:
+    ) -> tuple[Participant, dict[str, Tensor]]:
         return client, plan
 
-    def predict(self, deployment: Deployment, client: Parameters, shared: Parameters, inputs: Tensor) -> Tensor:
-        return deployment.network.logits(effective(deployment, shared, client), inputs).softmax(-1)
+    def predict(self, deployment: Deployment, client: Participant, shared: Parameters, inputs: Tensor) -> Tensor:
+        return deployment.network.logits(effective(deployment, shared, client.own), inputs).softmax(-1)
 
     def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
         return trainable_shared(deployment)

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, OracleObservation
-from fedade.core.split import Parameters
 from fedade.parts.composition import effective
-from fedade.parts.participation import LocalWork, trainable
+from fedade.parts.optimisers import Optimiser
+from fedade.parts.participation import Learner, LocalWork, trainable
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import Labelled
 
 
 class OracleFinetune(BaseModel):
-    """Supervised SGD on body and head, without a server."""
+    """Supervised steps on body and head, without a server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -27,22 +27,26 @@ class OracleFinetune(BaseModel):
     """Only `mid` is used."""
     epochs: int = Field(4, ge=0)
     batch_size: int = Field(32, ge=1)
+    optimiser: Optimiser = Optimiser()
 
     @property
     def card(self) -> Card:
         return Card(summary="every client fine-tunes on the true labels of its batch", paper="none", oracle=True)
 
-    def init_client(self, deployment: Deployment) -> dict[str, Tensor]:
-        return trainable(deployment)
+    def init_client(self, deployment: Deployment) -> Learner:
+        own = trainable(deployment)
+        return Learner(own, self.optimiser.start(own))
 
     def observe(
-        self, deployment: Deployment, client: Parameters, shared: tuple[()], observation: OracleObservation
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        self, deployment: Deployment, client: Learner, shared: tuple[()], observation: OracleObservation
+    ) -> tuple[Learner, dict[str, Tensor]]:
         rate = torch.full_like(observation.prior[0], self.rate.mid, dtype=deployment.source_prior.dtype)
         plan = {"learning_rate": rate}
         objective = Labelled(observation.labels, torch.ones_like(observation.labels, dtype=rate.dtype))
-        work = LocalWork(deployment, objective, self.batch_size, observation.inputs, plan, observation.key)
-        return work.training.joint(client, deployment.parameters, work.steps(range(self.epochs))), plan
+        inputs, key = observation.inputs, observation.key
+        work = LocalWork(deployment, objective, self.batch_size, inputs, plan, key, self.optimiser)
+        steps = work.steps(range(self.epochs))
+        return Learner(*work.training.joint(client.own, deployment.parameters, steps, client.state)), plan
 
-    def predict(self, deployment: Deployment, client: Parameters, shared: tuple[()], inputs: Tensor) -> Tensor:
-        return deployment.network.logits(effective(deployment, {}, client), inputs).softmax(-1)
+    def predict(self, deployment: Deployment, client: Learner, shared: tuple[()], inputs: Tensor) -> Tensor:
+        return deployment.network.logits(effective(deployment, {}, client.own), inputs).softmax(-1)

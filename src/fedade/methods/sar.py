@@ -26,6 +26,8 @@ from fedade.core.method import Card, Observation
 from fedade.core.tree import tree_map
 from fedade.maths.entropy import entropy_from_logits
 from fedade.parts.norm_layers import batch_logits, norm_affine
+from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.statistics import warn_without_batch_norm
 
 _IMAGENET_CLASSES = 1000
 
@@ -35,6 +37,7 @@ class SarClient(NamedTuple):
 
     own: dict[str, Tensor]
     velocity: dict[str, Tensor]
+    state: OptimiserState
     running_loss: Tensor
     losses: Tensor
     """How many losses the running one holds."""
@@ -47,6 +50,8 @@ class Sar(BaseModel):
 
     learning_rate: float = Field(2.5e-4, ge=0)
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
+    """Of `sgd`; AdamW has its own."""
+    optimiser: Optimiser = Optimiser()
     reliable_entropy: float = Field(0.4, gt=0)
     """Entropy below which a sample is reliable, as a share of ln K."""
     sharpness_radius: float = Field(0.05, ge=0)
@@ -59,12 +64,15 @@ class Sar(BaseModel):
 
     @property
     def card(self) -> Card:
-        return Card(summary="TENT on reliable samples, towards flat minima, with recovery", paper="SAR, ICLR 2023")
+        return Card(
+            summary="TENT on reliable samples, towards flat minima, with recovery; made for BatchNorm, moves any norm",
+            paper="SAR, ICLR 2023",
+        )
 
     def init_client(self, deployment: Deployment) -> SarClient:
-        own = norm_affine(deployment, "sar", self.include_last_stage)
-        zero = torch.zeros_like(deployment.accuracy)
-        return SarClient(own, tree_map(torch.zeros_like, own), zero, zero)
+        beginning = self._beginning(deployment)
+        warn_without_batch_norm(deployment, "sar", "it moves the scales of the norms that the model has")
+        return beginning
 
     def observe(
         self, deployment: Deployment, client: SarClient, shared: tuple[()], observation: Observation
@@ -86,8 +94,9 @@ class Sar(BaseModel):
         slopes, (mean, second) = grad(loss, has_aux=True)(self._worst_nearby(client.own, slopes), first)
         moved = self._stepped(client, slopes, mean, second.any())
         collapsed = self._collapsed(deployment, moved)
-        beginning = self.init_client(deployment)
-        after = tree_map(lambda fresh, current: torch.where(collapsed, fresh, current), beginning, moved)
+        after = tree_map(
+            lambda fresh, current: torch.where(collapsed, fresh, current), self._beginning(deployment), moved
+        )
         plan = {
             "learning_rate": torch.full_like(mean, self.learning_rate),
             "reliable": second.to(mean.dtype).mean(),
@@ -98,6 +107,11 @@ class Sar(BaseModel):
     def predict(self, deployment: Deployment, client: SarClient, shared: tuple[()], inputs: Tensor) -> Tensor:
         return batch_logits(deployment, client.own, inputs).softmax(-1)
 
+    def _beginning(self, deployment: Deployment) -> SarClient:
+        own = norm_affine(deployment, "sar", self.include_last_stage)
+        zero = torch.zeros_like(deployment.accuracy)
+        return SarClient(own, tree_map(torch.zeros_like, own), self.optimiser.start(own), zero, zero)
+
     def _worst_nearby(self, own: dict[str, Tensor], slopes: dict[str, Tensor]) -> dict[str, Tensor]:
         """w + ρ g / ‖g‖ (SAM, Eq. 2), the norm being that of all slopes together."""
         size = torch.sqrt(torch.stack([slope.square().sum() for slope in slopes.values()]).sum())
@@ -105,12 +119,14 @@ class Sar(BaseModel):
         return {name: value + scale * slopes[name] for name, value in own.items()}
 
     def _stepped(self, client: SarClient, slopes: dict[str, Tensor], loss: Tensor, any_reliable: Tensor) -> SarClient:
-        """One step of SGD with momentum; without a reliable sample everything stays."""
-        velocity = {name: self.sgd_momentum * value + slopes[name] for name, value in client.velocity.items()}
+        """One step of SGD with momentum, or of AdamW; without a reliable sample everything stays."""
+        directions, state = self.optimiser.directions(client.own, slopes, client.state)
+        momentum = self.sgd_momentum if self.optimiser.name == "sgd" else 0.0
+        velocity = {name: momentum * value + directions[name] for name, value in client.velocity.items()}
         own = {name: value - self.learning_rate * velocity[name] for name, value in client.own.items()}
         averaged = self.loss_memory * client.running_loss + (1 - self.loss_memory) * loss
         running = torch.where(client.losses > 0, averaged, loss)
-        moved = SarClient(own, velocity, running, client.losses + 1)
+        moved = SarClient(own, velocity, state, running, client.losses + 1)
         return SarClient(*tree_map(lambda new, old: torch.where(any_reliable, new, old), moved, client))
 
     def _collapsed(self, deployment: Deployment, client: SarClient) -> Tensor:

@@ -20,15 +20,16 @@ from torch.func import grad
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Observation
 from fedade.maths.entropy import entropy_from_logits
-from fedade.parts.adam import AdamMoments, adam_start, adam_step
 from fedade.parts.norm_layers import batch_logits, norm_affine
+from fedade.parts.optimisers import AdamOptimiser, OptimiserState
+from fedade.parts.statistics import warn_without_batch_norm
 
 
 class TentClient(NamedTuple):
     """A client's own scales and shifts."""
 
     own: dict[str, Tensor]
-    moments: AdamMoments
+    state: OptimiserState
 
 
 class Tent(BaseModel):
@@ -37,34 +38,39 @@ class Tent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learning_rate: float = Field(1e-3, ge=0)
-    """Of Adam."""
+    optimiser: AdamOptimiser = AdamOptimiser()
     adaptation_steps: int = Field(1, ge=0)
     """Per timestep."""
 
     @property
     def card(self) -> Card:
-        return Card(summary="normalisation scales descend the prediction entropy", paper="TENT, ICLR 2021")
+        return Card(
+            summary="normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm",
+            paper="TENT, ICLR 2021",
+        )
 
     def init_client(self, deployment: Deployment) -> TentClient:
         own = norm_affine(deployment, "tent")
-        return TentClient(own, adam_start(own))
+        warn_without_batch_norm(deployment, "tent", "it moves the scales of the norms that the model has")
+        return TentClient(own, self.optimiser.start(own))
 
     def observe(
         self, deployment: Deployment, client: TentClient, shared: tuple[()], observation: Observation
     ) -> tuple[TentClient, dict[str, Tensor]]:
-        """Adam steps on the mean entropy; the trace gets the entropy that the last of them met."""
+        """Steps on the mean entropy; the trace gets the entropy that the last of them met."""
 
         def loss(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             entropy = entropy_from_logits(batch_logits(deployment, own, observation.inputs)).mean()
             return entropy, entropy
 
-        own, moments = client
-        entropy = torch.zeros_like(moments.steps)
+        own, state = client
+        entropy = torch.zeros_like(deployment.accuracy)
         for _ in range(self.adaptation_steps):
             slopes, entropy = grad(loss, has_aux=True)(own)
-            own, moments = adam_step(own, slopes, moments, self.learning_rate)
+            directions, state = self.optimiser.directions(own, slopes, state)
+            own = {name: value - self.learning_rate * directions[name] for name, value in own.items()}
         plan = {"learning_rate": torch.full_like(entropy, self.learning_rate), "entropy": entropy}
-        return TentClient(own, moments), plan
+        return TentClient(own, state), plan
 
     def predict(self, deployment: Deployment, client: TentClient, shared: tuple[()], inputs: Tensor) -> Tensor:
         return batch_logits(deployment, client.own, inputs).softmax(-1)

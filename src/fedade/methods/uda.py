@@ -32,15 +32,17 @@ from fedade.parts.domain_pairs import (
     source_loss,
 )
 from fedade.parts.local_model import trainable_parameters
+from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.rates import RateBounds
 
 
 class UdaClient(NamedTuple):
-    """A model of its own, the discriminator of `dann` (else empty), and the steps taken so far."""
+    """A model of its own, the discriminator of `dann` (else empty), the steps taken so far, the optimiser's state."""
 
     own: dict[str, Tensor]
     discriminator: Discriminator
     steps: Tensor
+    state: OptimiserState
 
 
 class Uda(BaseModel):
@@ -58,6 +60,8 @@ class Uda(BaseModel):
     pair_size: int = Field(32, ge=1)
     """Of the labelled and of the unlabelled samples in a step."""
     discriminator_width: int = Field(64, ge=1)
+    optimiser: Optimiser = Optimiser()
+    """Of the model; discriminators take plain steps."""
     discriminator_rate: float = Field(1e-2, ge=0)
     """`dann`: learning rate of the discriminator, as published."""
 
@@ -71,13 +75,14 @@ class Uda(BaseModel):
         )
 
     def init_client(self, deployment: Deployment) -> UdaClient:
-        adversarial = self.alignment == "dann"
+        adversarial, own = self.alignment == "dann", trainable_parameters(deployment)
         return UdaClient(
-            own=trainable_parameters(deployment),
+            own=own,
             discriminator=new_discriminator(deployment.initial_feature, self.discriminator_width)
             if adversarial
             else {},
             steps=torch.zeros_like(deployment.accuracy),
+            state=self.optimiser.start(own),
         )
 
     def observe(
@@ -103,10 +108,12 @@ class Uda(BaseModel):
             return source_loss(embedded, pair) + self.alignment_weight * distance, distance
 
         slopes, distance = grad(loss, argnums=(0, 1), has_aux=True)(client.own, client.discriminator)
+        directions, state = self.optimiser.directions(client.own, slopes[0], client.state)
         moved = UdaClient(
-            own=descended(client.own, slopes[0], rate),
+            own=descended(client.own, directions, rate),
             discriminator=descended(client.discriminator, slopes[1], self.discriminator_rate),
             steps=client.steps + 1,
+            state=state,
         )
         return moved, distance
 

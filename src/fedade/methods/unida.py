@@ -31,17 +31,19 @@ from fedade.parts.domain_pairs import (
     source_loss,
 )
 from fedade.parts.local_model import trainable_parameters
+from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.rates import RateBounds
 from fedade.parts.universal import Dance, Discriminators, Memory, Prototypes, Situation, Uan, Universal
 
 
 class UnidaClient(NamedTuple):
-    """A model of its own, what it remembers, and the steps taken so far."""
+    """A model of its own, what it remembers, the steps taken so far, and the optimiser's state."""
 
     own: dict[str, Tensor]
     memory: Memory
     discriminators: Discriminators
     steps: Tensor
+    state: OptimiserState
 
 
 class Unida(BaseModel):
@@ -68,6 +70,8 @@ class Unida(BaseModel):
     bank_size: int = Field(100, ge=1)
     """`dance`: features remembered; the original keeps the whole target set."""
     discriminator_width: int = Field(64, ge=1)
+    optimiser: Optimiser = Optimiser()
+    """Of the model; discriminators take plain steps."""
     discriminator_rate: float = Field(1e-2, ge=0)
     """`uan`: learning rate of the discriminators."""
     reject_as_error: bool = False
@@ -83,8 +87,8 @@ class Unida(BaseModel):
 
     def init_client(self, deployment: Deployment) -> UnidaClient:
         memory, discriminators = self._universal.start(deployment)
-        steps = torch.zeros_like(deployment.accuracy)
-        return UnidaClient(trainable_parameters(deployment), memory, discriminators, steps)
+        own, steps = trainable_parameters(deployment), torch.zeros_like(deployment.accuracy)
+        return UnidaClient(own, memory, discriminators, steps, self.optimiser.start(own))
 
     def observe(
         self, deployment: Deployment, client: UnidaClient, shared: tuple[()], observation: Observation
@@ -109,10 +113,10 @@ class Unida(BaseModel):
         return torch.where(unknown.unsqueeze(-1), rejection, pad(logits.softmax(-1), (0, 1)))
 
     def _forward(self, deployment: Deployment, client: UnidaClient, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and logits of the client's own model."""
-        model = {**deployment.parameters, **client.own}
-        features = deployment.network.represent(model, inputs)
-        return features, deployment.network.classify(model, features)
+        """Features, one vector each, and logits of the client's own model."""
+        network, model = deployment.network, {**deployment.parameters, **client.own}
+        features = network.represent(model, inputs)
+        return network.summarise(features), network.classify(model, features)
 
     def _step(self, deployment: Deployment, client: UnidaClient, pair: DomainPair, rate: Tensor) -> UnidaClient:
         strength = reversal_strength(client.steps)
@@ -123,10 +127,12 @@ class Unida(BaseModel):
             return source_loss(embedded, pair) + self._universal.loss(situation)
 
         slopes = grad(loss, argnums=(0, 1))(client.own, client.discriminators)
+        directions, state = self.optimiser.directions(client.own, slopes[0], client.state)
         return client._replace(
-            own=descended(client.own, slopes[0], rate),
+            own=descended(client.own, directions, rate),
             discriminators=descended(client.discriminators, slopes[1], self.discriminator_rate),
             steps=client.steps + 1,
+            state=state,
         )
 
     @property

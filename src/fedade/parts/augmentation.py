@@ -1,10 +1,11 @@
-"""Random views of images in plain tensor arithmetic, for images of any size and number of channels."""
+"""Random views of inputs in plain tensor arithmetic: of images of any size and number of channels, and of texts."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from fedade.core.tokens import PADDING
 from fedade.maths.counter import normal, uniform
 
 SHIFT = 1 / 16
@@ -12,6 +13,8 @@ SHIFT = 1 / 16
 SCALE, BRIGHTNESS, CONTRAST = 0.05, 0.2, 0.15
 NOISE = 0.005
 """Deviation, on the scale of 0 to 1."""
+DELETION = 0.1
+"""Probability with which a token is left out (Wei and Zou, 2019)."""
 _WHITE = 255.0
 _COLOUR = 3
 
@@ -35,6 +38,17 @@ def augmentations(images: Tensor, key: Tensor, copies: int) -> Iterator[Tensor]:
         seen = rows @ pixels @ columns.T * (1 + _spread(light, BRIGHTNESS))
         mean = seen.mean((-3, -2, -1), keepdim=True)
         yield (mean + (1 + _spread(contrast, CONTRAST)) * (seen - mean) + noise[view]).clamp(0, _WHITE)
+
+
+def deletions(tokens: Tensor, key: Tensor, copies: int) -> Iterator[Tensor]:
+    """`copies` views of texts `[n, L]` without some of their tokens, never the first (EDA, Wei and Zou, 2019)."""
+    length = tokens.shape[-1]
+    draws = uniform(key, (copies, *tokens.shape), 0)
+    places = torch.arange(length, device=tokens.device)
+    for view in range(copies):
+        kept = (tokens != PADDING) & ((draws[view] >= DELETION) | (places == 0))
+        order = torch.where(kept, places, places + length).argsort(-1)  # what is kept moves together, padding follows
+        yield torch.where(kept.gather(-1, order), tokens.gather(-1, order), PADDING)
 
 
 def _spread(uniform_draw: Tensor, reach: float) -> Tensor:

@@ -15,6 +15,7 @@ from fedade.maths.change_points import ClassRuns, FeatureRuns
 from fedade.maths.directions import directions
 from fedade.maths.distances import without_noise_floor
 from fedade.maths.sinkhorn import class_costs, sinkhorn_divergence
+from fedade.parts.last_layers import class_rows
 
 KEPT = 32
 """Samples of the previous batch that measures of sets remember."""
@@ -76,14 +77,12 @@ class TransportedPrediction:
     capacity: int | None = None
 
     def init(self, deployment: Deployment) -> Tensor:
-        if "head.weight" not in deployment.parameters:
-            raise FedadeError("method.measure: 'wasserstein' needs a linear head to compare classes by; use js")
+        _class_rows(deployment)  # refuses a model that has none
         return _uniform(deployment)
 
     def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         current = dynamics.mean_prediction(rows)
-        costs = class_costs(deployment.parameters["head.weight"])
-        return current, sinkhorn_divergence(state, current, costs)
+        return current, sinkhorn_divergence(state, current, class_costs(_class_rows(deployment)))
 
 
 @dataclass(frozen=True)
@@ -228,5 +227,13 @@ def _uniform(deployment: Deployment) -> Tensor:
     return torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
 
 
+def _class_rows(deployment: Deployment) -> Tensor:
+    rows = class_rows(deployment)
+    if rows is None:
+        raise FedadeError("method.measure: 'wasserstein' needs a linear last layer to compare classes by; use js")
+    return rows
+
+
 def _reference_features(deployment: Deployment) -> Tensor:
-    return directions(deployment.network.represent(deployment.parameters, deployment.reference.inputs))
+    network = deployment.network
+    return directions(network.summarise(network.represent(deployment.parameters, deployment.reference.inputs)))

@@ -10,7 +10,9 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.split import Parameters
 from fedade.maths.clustering import cluster_means, mean_absolute_difference_of_distances, same_cluster
+from fedade.parts.last_layers import class_rows, last_layer
 
+_WEIGHT_AND_BIAS = 2
 _FEWEST = 3
 """Labelled samples of a class that a client needs to have a say in it, and clients that MADD needs."""
 
@@ -27,12 +29,12 @@ class ClassKnowledge(NamedTuple):
 
 
 def linear_classifier(deployment: Deployment, method: str) -> dict[str, Tensor]:
-    """The head, where it has one row per class."""
-    classifier = {name: value for name, value in deployment.parameters.items() if name.startswith("head.")}
-    if set(classifier) != {"head.weight", "head.bias"}:
+    """The last layer, where it has one row per class."""
+    classifier = last_layer(deployment)
+    if class_rows(deployment) is None or len(classifier) != _WEIGHT_AND_BIAS:
         raise FedadeError(
             f"{method}: the head of {deployment.network.name!r} holds {', '.join(sorted(classifier))}; rows of "
-            "classifiers are compared, so use a model whose head is one linear layer with a bias"
+            "classifiers are compared, so use a model whose last layer is linear, with a bias"
         )
     return classifier
 
@@ -53,10 +55,11 @@ def within_clusters(
 
     at_once = max(1, _ENTRIES_AT_ONCE // len(counts) ** 3)
     rows, anchors = vmap(of_class, in_dims=1, out_dims=1, chunk_size=at_once)(profiles, known, rows, prototypes)
-    merged = {"head.weight": rows[..., :-1].contiguous(), "head.bias": rows[..., -1].contiguous()}
+    merged = {name: (rows[..., :-1] if name.endswith("weight") else rows[..., -1]).contiguous() for name in classifier}
     return ClassKnowledge(merged, anchors, known)
 
 
 def _rows(classifier: Parameters) -> Tensor:
     """`[C, K, d + 1]`: the weights of each class, then its bias."""
-    return torch.cat([classifier["head.weight"], classifier["head.bias"].unsqueeze(-1)], -1)
+    bias, weight = (value for _, value in sorted(classifier.items()))
+    return torch.cat([weight, bias.unsqueeze(-1)], -1)

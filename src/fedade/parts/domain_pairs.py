@@ -22,7 +22,7 @@ class DomainPair(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """Features and logits of both batches under one model."""
+    """Features, one vector each, and logits of both batches under one model."""
 
     source_features: Tensor
     source_logits: Tensor
@@ -46,6 +46,7 @@ def embed(deployment: Deployment, own: Parameters, pair: DomainPair) -> Embedded
     network, model = deployment.network, {**deployment.parameters, **own}
     features = network.represent(model, torch.cat([pair.source_inputs, pair.target_inputs]))
     logits = network.classify(model, features)
+    features = network.summarise(features)
     size = len(pair.source_labels)
     return Embedded(features[:size], logits[:size], features[size:], logits[size:])
 

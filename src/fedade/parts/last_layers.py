@@ -1,15 +1,23 @@
-"""Many last layers over one frozen body: their predictions, their losses, and steps on them."""
+"""Last layers and what they see: many over one frozen body, their predictions, their losses, and steps on them.
+
+The head of an image model is its last layer. The head of a text model holds half of the network, and its classifier is
+the last layer.
+"""
 
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
+from torch.nn.functional import linear
 
 from fedade.core.deployment import Deployment
 from fedade.core.split import Parameters
 from fedade.maths.risks import class_weights, estimated_risk
+from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.supervision import descend
+
+_WHOLE_HEAD = "head."
 
 
 class Examination(NamedTuple):
@@ -21,13 +29,40 @@ class Examination(NamedTuple):
 
 
 def last_layer(deployment: Deployment) -> dict[str, Tensor]:
-    """The head as deployed."""
-    return {name: value for name, value in deployment.parameters.items() if name.startswith("head.")}
+    """The last layer as deployed."""
+    prefix = _prefix(deployment)
+    return {name: value for name, value in deployment.parameters.items() if name.startswith(prefix)}
+
+
+def seen_by_last_layer(deployment: Deployment, parameters: Parameters, inputs: Tensor) -> Tensor:
+    """What the last layer reads, `[n, d]`."""
+    network, prefix = deployment.network, _prefix(deployment)
+    features = network.represent(parameters, inputs)
+    if prefix == _WHOLE_HEAD:
+        return features
+    # In its place the identity says what it sees.
+    width = parameters[f"{prefix}weight"].shape[-1]
+    weight = torch.eye(width, dtype=features.dtype, device=features.device)
+    unchanged = {f"{prefix}weight": weight, f"{prefix}bias": torch.zeros_like(weight[0])}
+    return network.classify({**parameters, **unchanged}, features)
+
+
+def classified(deployment: Deployment, layer: Parameters, seen: Tensor) -> Tensor:
+    """Logits of a last layer, given what it sees."""
+    prefix = _prefix(deployment)
+    if prefix == _WHOLE_HEAD:
+        return deployment.network.classify(layer, seen)
+    return linear(seen, layer[f"{prefix}weight"], layer.get(f"{prefix}bias"))
+
+
+def class_rows(deployment: Deployment) -> Tensor | None:
+    """The weights of the last layer, `[K, d]`, if it is linear."""
+    return deployment.parameters.get(f"{_prefix(deployment)}weight")
 
 
 def frozen_features(deployment: Deployment, inputs: Tensor) -> Tensor:
-    """Features of the deployed body."""
-    return deployment.network.represent(deployment.parameters, inputs)
+    """What the last layer sees of the deployed network."""
+    return seen_by_last_layer(deployment, deployment.parameters, inputs)
 
 
 def reference_examination(deployment: Deployment, prior: Tensor) -> Examination:
@@ -38,7 +73,7 @@ def reference_examination(deployment: Deployment, prior: Tensor) -> Examination:
 
 def loss(deployment: Deployment, head: Parameters, examination: Examination) -> Tensor:
     """Weighted mean cross-entropy of one last layer."""
-    logits = deployment.network.classify(head, examination.features)
+    logits = classified(deployment, head, examination.features)
     return estimated_risk(logits, examination.labels, examination.weights)
 
 
@@ -49,7 +84,20 @@ def losses(probabilities: Tensor, examination: Examination) -> Tensor:
 
 
 def stepped(
-    deployment: Deployment, head: Parameters, examination: Examination, rate: Tensor, steps: int
-) -> dict[str, Tensor]:
-    """A last layer after SGD steps on the whole examination."""
-    return descend(lambda moved, _: loss(deployment, moved, examination), head, rate, [None] * steps)
+    deployment: Deployment,
+    head: Parameters,
+    examination: Examination,
+    rate: Tensor,
+    steps: int,
+    optimiser: Optimiser,
+    state: OptimiserState,
+) -> tuple[dict[str, Tensor], OptimiserState]:
+    """A last layer after steps on the whole examination."""
+    return descend(lambda moved, _: loss(deployment, moved, examination), head, rate, [None] * steps, optimiser, state)
+
+
+def _prefix(deployment: Deployment) -> str:
+    """With which the names of the last layer's tensors begin: a linear one within the head, or the whole head."""
+    name, module = list(deployment.network.head.named_modules())[-1]
+    is_classifier = isinstance(module, nn.Linear) and module.out_features == deployment.num_classes
+    return f"head.{name}." if name and is_classifier else _WHOLE_HEAD

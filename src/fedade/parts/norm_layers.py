@@ -1,14 +1,14 @@
-"""Batch statistics at test time, and the scales and shifts of normalisation layers that TENT and SAR move."""
+"""Batch statistics at test time, and the scales and shifts of normalisation layers that test-time methods move."""
 
 from itertools import takewhile
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.network import Network
 from fedade.core.normalisation import Mixed
 from fedade.core.split import Parameters
+from fedade.parts.local_model import trainable_parameters
 
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Ten
 
 def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = True) -> dict[str, Tensor]:
     """Scales and shifts as deployed: of BatchNorm, LayerNorm, GroupNorm or RMSNorm, whatever the model has."""
-    layers = _norm_layers(deployment.network)
+    layers = _norm_layers(deployment)
     if not include_last_stage:
         layers = layers[: len(layers) - _last_stage(layers)]
     if not layers:
@@ -26,25 +26,30 @@ def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = 
             f"{method}: model {deployment.network.name!r} has no normalisation layer to adapt; "
             "choose a model that has some, such as small-cnn, or a method that needs none, such as source"
         )
-    return {
-        f"{layer}.{name}": deployment.parameters[f"{layer}.{name}"]
-        for layer, module in layers
-        for name, _ in module.named_parameters(recurse=False)
+    return {name: value for layer in layers for name, value in layer.items()}
+
+
+def adaptable(deployment: Deployment) -> dict[str, Tensor]:
+    """All that gradient steps may move, and normalisation scales and shifts also where training leaves them alone."""
+    return trainable_parameters(deployment) | {
+        name: value for layer in _norm_layers(deployment) for name, value in layer.items()
     }
 
 
-def _norm_layers(network: Network) -> list[tuple[str, nn.Module]]:
-    """Layers in the order of the network, by the name of their class: libraries bring norms of their own."""
-    return [
-        (f"{part}.{name}", module)
+def _norm_layers(deployment: Deployment) -> list[dict[str, Tensor]]:
+    """Scale and shift of each layer, in the network's order; by the name of its class: libraries bring their own."""
+    network, parameters = deployment.network, deployment.parameters
+    found = [
+        {name: parameters[name] for name in (f"{part}.{layer}.weight", f"{part}.{layer}.bias") if name in parameters}
         for part, modules in (("body", network.body), ("head", network.head))
-        for name, module in modules.named_modules()
-        if "norm" in type(module).__name__.lower() and any(True for _ in module.parameters(recurse=False))
+        for layer, module in modules.named_modules()
+        if "norm" in type(module).__name__.lower()
     ]
+    return [layer for layer in found if layer]
 
 
-def _last_stage(layers: list[tuple[str, nn.Module]]) -> int:
+def _last_stage(layers: list[dict[str, Tensor]]) -> int:
     """How many layers end the list with one width; a quarter of them where all are equally wide, as in SAR's ViT."""
-    widths = [next(module.parameters(recurse=False)).numel() for _, module in layers]
+    widths = [next(iter(layer.values())).numel() for layer in layers]
     same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
     return same if same < len(widths) else len(widths) // 4

@@ -21,6 +21,8 @@ class Material(NamedTuple):
     reference_labels: Tensor
     prior: Tensor
     """Estimated class distribution of the stream's batch."""
+    drawn_by_prior: bool = False
+    """Whether reference rows come as often as the prior weighs them, and so need no weight any more."""
 
 
 class Objective(Protocol):
@@ -44,6 +46,8 @@ class Bbse:
     def loss(self, material: Material, rows: Tensor | None) -> Tensor:
         labels = material.reference_labels
         weights = class_weights(material.prior, labels)
+        if material.drawn_by_prior:
+            weights = weights.mean().expand_as(weights)  # 1, less the prior of classes without a reference sample
         if rows is not None:
             labels, weights = labels[rows], weights[rows]
         return estimated_risk(material.logits("reference", rows), labels, weights)

@@ -1,15 +1,31 @@
-"""What federated baselines do alike: a fixed rate, the batch's prior, and plain SGD on one objective."""
+"""What federated baselines do alike: a fixed rate, the batch's prior, and steps on one objective."""
 
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import FROZEN
-from fedade.parts.objectives import Objective
+from fedade.parts.objectives import OBJECTIVES, Objective, ObjectiveName
+from fedade.parts.optimisers import Optimiser, OptimiserState, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior
-from fedade.parts.training import Minibatches, Training, minibatches, num_examples
+from fedade.parts.training import Minibatches, ReferenceDraws, Training
+
+
+class Learner(NamedTuple):
+    """What a client keeps: tensors of its own, and what its optimiser remembers."""
+
+    own: dict[str, Tensor]
+    state: OptimiserState
+
+
+class Participant(NamedTuple):
+    """The same of a client that takes two kinds of steps."""
+
+    own: dict[str, Tensor]
+    states: PhaseStates
 
 
 def trainable(deployment: Deployment) -> dict[str, Tensor]:
@@ -26,6 +42,11 @@ def trainable_shared(deployment: Deployment) -> dict[str, Tensor]:
 def trainable_personal(deployment: Deployment) -> dict[str, Tensor]:
     """Those of them that belong to φ."""
     return deployment.split.private(trainable(deployment))
+
+
+def phase_states(deployment: Deployment, optimiser: Optimiser) -> PhaseStates:
+    """The states of two optimisers before their first step: one moves ψ and φ, the other φ alone."""
+    return PhaseStates(optimiser.start(trainable(deployment)), optimiser.start(trainable_personal(deployment)))
 
 
 def fixed_plan(deployment: Deployment, inputs: Tensor, rate: float, estimator: Estimator) -> dict[str, Tensor]:
@@ -45,15 +66,47 @@ class LocalWork:
     """The stream's batch."""
     plan: dict[str, Tensor]
     key: Tensor
+    optimiser: Optimiser
+    reference_draws: ReferenceDraws = "epoch"
 
     def steps(self, epochs: range) -> Minibatches:
         """The minibatches of the numbered epochs."""
-        size = num_examples(self.deployment, self.objective, len(self.inputs))
-        return minibatches(self.key, size, epochs, self.batch_size)
+        return self.training.minibatches(self.key, epochs, self.batch_size)
 
     @property
     def training(self) -> Training:
         """Gradient steps at the plan's rate, with the deployed normalisation statistics."""
-        rate = self.plan["learning_rate"]
-        prior = self.plan.get("prior", self.deployment.source_prior)
-        return Training(self.deployment, self.objective, self.inputs, prior, rate, FROZEN)
+        return Training(
+            self.deployment,
+            self.objective,
+            self.inputs,
+            self.plan.get("prior", self.deployment.source_prior),
+            self.plan["learning_rate"],
+            FROZEN,
+            optimiser=self.optimiser,
+            reference_draws=self.reference_draws,
+        )
+
+
+class LabelFree(Protocol):
+    """Settings of a method that descends a label-free objective."""
+
+    @property
+    def objective(self) -> ObjectiveName: ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def optimiser(self) -> Optimiser: ...
+
+    @property
+    def reference_draws(self) -> ReferenceDraws: ...
+
+
+def label_free_work(
+    settings: LabelFree, deployment: Deployment, inputs: Tensor, plan: dict[str, Tensor], key: Tensor
+) -> LocalWork:
+    """One participant's descent of the objective that its method's settings name."""
+    objective, optimiser = OBJECTIVES[settings.objective], settings.optimiser
+    return LocalWork(deployment, objective, settings.batch_size, inputs, plan, key, optimiser, settings.reference_draws)

@@ -1,5 +1,6 @@
 """Running normalisation statistics that a client keeps for itself."""
 
+import warnings
 from typing import Literal
 
 from torch import Tensor
@@ -17,9 +18,19 @@ def evaluation(mode: NormalisationMode, mix_weight: float) -> Normalisation:
     return {"batch": Mixed(1.0), "mix": Mixed(mix_weight)}.get(mode, FROZEN)
 
 
-def statistics_names(deployment: Deployment) -> frozenset[str]:
-    """The tensors of a network that gradient steps never move."""
-    return frozenset(deployment.parameters) - deployment.network.trainable()
+def statistics_names(deployment: Deployment) -> tuple[str, ...]:
+    """Running means and variances: of BatchNorm layers, the only ones that have any."""
+    return tuple(name for name in deployment.parameters if name.endswith((".running_mean", ".running_var")))
+
+
+def warn_without_batch_norm(deployment: Deployment, method: str, instead: str) -> None:
+    """Say once that a method made for BatchNorm meets a model without, and what it does there."""
+    if not statistics_names(deployment):
+        warnings.warn(
+            f"{method}: model {deployment.network.name!r} has no BatchNorm layer, for which it was made; {instead}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float) -> dict[str, Tensor]:

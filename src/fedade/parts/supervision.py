@@ -9,6 +9,7 @@ from torch.func import grad
 
 from fedade.maths.pseudo_labels import weighted_cross_entropy
 from fedade.parts.objectives import Examples, Material
+from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.training import Minibatches
 
 LabelSource = Literal["unsup", "oracle"]
@@ -36,10 +37,12 @@ def descend(
     parameters: Mapping[str, Tensor],
     rate: Tensor,
     minibatches: Minibatches,
-) -> dict[str, Tensor]:
-    """Plain SGD on the loss of a minibatch's rows, where a method's loss needs more than logits."""
+    optimiser: Optimiser,
+    state: OptimiserState,
+) -> tuple[dict[str, Tensor], OptimiserState]:
+    """Steps on the loss of a minibatch's rows, where a method's loss needs more than logits."""
     moved = dict(parameters)
     for rows in minibatches:
-        gradients = grad(loss)(moved, rows)
-        moved = {name: value - rate * gradients[name] for name, value in moved.items()}
-    return moved
+        directions, state = optimiser.directions(moved, grad(loss)(moved, rows), state)
+        moved = {name: value - rate * directions[name] for name, value in moved.items()}
+    return moved, state

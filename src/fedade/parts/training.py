@@ -1,7 +1,9 @@
 """Gradient steps of one client on a label-free objective."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,21 +12,28 @@ from torch.func import grad
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Normalisation, Recording, Statistics
 from fedade.core.split import Parameters
-from fedade.maths.counter import permutation
+from fedade.maths.counter import permutation, uniform
+from fedade.maths.risks import class_weights
 from fedade.parts.objectives import Examples, Material, Objective
+from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
 from fedade.parts.statistics import follow
 from fedade.parts.vectors import Layout
 
 Seen = dict[str, Statistics]
-Loss = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, Seen]]
-"""Of parameters and rows: a loss, and the statistics that normalisation layers saw."""
+Features = dict[Examples, Tensor]
+Step = TypeVar("Step")
+Loss = Callable[[dict[str, Tensor], Step], tuple[Tensor, Seen]]
+"""Of parameters and what a step reads: a loss, and the statistics that normalisation layers saw."""
 Minibatches = list[Tensor | None]
 """Rows of each step; None stands for the whole set."""
+ReferenceDraws = Literal["epoch", "prior"]
+"""What an epoch reads of the reference set: every row once, weighted by the prior; or as many rows as the stream's
+batch has samples, drawn with the chances that the prior gives them."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What one client descends in one timestep, at its own rate; plain SGD, as in the paper."""
+    """What one client descends in one timestep, at its own rate."""
 
     deployment: Deployment
     objective: Objective
@@ -37,8 +46,20 @@ class Training:
     momentum: float = 0.1
     mask: Tensor | None = None
     """Dropout on the stream's features, already scaled."""
+    optimiser: Optimiser = SGD
+    reference_draws: ReferenceDraws = "epoch"
 
-    def joint(self, moving: Parameters, fixed: Parameters, minibatches: Minibatches) -> dict[str, Tensor]:
+    def minibatches(self, key: Tensor, epochs: range, batch_size: int) -> Minibatches:
+        """The rows of every step of the numbered epochs."""
+        if self._draws_reference:
+            return prior_draws(
+                key, class_weights(self.prior, self.deployment.reference.labels), len(self.inputs), epochs, batch_size
+            )
+        return minibatches(key, num_examples(self.deployment, self.objective, len(self.inputs)), epochs, batch_size)
+
+    def joint(
+        self, moving: Parameters, fixed: Parameters, minibatches: Minibatches, state: OptimiserState
+    ) -> tuple[dict[str, Tensor], OptimiserState]:
         """Steps on all of `moving` (eq:local_joint_update), on top of `fixed`."""
 
         def loss(moved: dict[str, Tensor], rows: Tensor | None) -> tuple[Tensor, Seen]:
@@ -50,36 +71,63 @@ class Training:
 
             return self.objective.loss(self._material(logits), rows), recording.seen
 
-        return self._descend(loss, moving, minibatches)
+        return self._descend(loss, moving, minibatches, state)
 
-    def personal(self, personal: Parameters, fixed: Parameters, minibatches: Minibatches) -> dict[str, Tensor]:
+    def personal(
+        self, personal: Parameters, fixed: Parameters, minibatches: Minibatches, state: OptimiserState
+    ) -> tuple[dict[str, Tensor], OptimiserState]:
         """Steps on φ with ψ frozen (eq:local_personal_update); features are computed once if φ is the head."""
         if not all(name.startswith("head.") for name in personal):
-            return self.joint(personal, fixed, minibatches)
-        features = {
+            return self.joint(personal, fixed, minibatches, state)
+        whole = {
             examples: self._represent(fixed, self._inputs(examples), Recording())
             for examples in self.objective.examples
+            if not (self._draws_reference and examples == "reference")
         }
 
-        def loss(moved: dict[str, Tensor], rows: Tensor | None) -> tuple[Tensor, Seen]:
+        def loss(moved: dict[str, Tensor], step: tuple[Tensor | None, Features]) -> tuple[Tensor, Seen]:
+            rows, drawn = step
+
             def logits(examples: Examples, chosen: Tensor | None) -> Tensor:
-                return self._classify({**fixed, **moved}, _rows(features[examples], chosen), examples, chosen)
+                features = drawn[examples] if examples in drawn else _rows(whole[examples], chosen)
+                return self._classify({**fixed, **moved}, features, examples, chosen)
 
             return self.objective.loss(self._material(logits), rows), {}
 
-        return self._descend(loss, personal, minibatches)
+        steps = zip(minibatches, self._drawn_features(fixed, minibatches), strict=True)
+        return self._descend(loss, personal, steps, state)
 
-    def _descend(self, loss: Loss, start: Parameters, minibatches: Minibatches) -> dict[str, Tensor]:
-        """One step per minibatch, on all parameters as one vector."""
-        layout = Layout.of(start)
-        vector = layout.join(start)
-        for rows in minibatches:
-            gradient, seen = grad(lambda joined, rows=rows: loss(layout.named(joined), rows), has_aux=True)(vector)
-            vector = torch.addcmul(vector, self.rate, gradient, value=-1)
-            if seen:
-                after = layout.named(vector)
-                vector = layout.join(after | follow(after, seen, self.momentum))
-        return layout.named(vector)
+    def _descend(
+        self, loss: Loss[Step], start: Parameters, steps: Iterable[Step], state: OptimiserState
+    ) -> tuple[dict[str, Tensor], OptimiserState]:
+        """One step after the other, on all parameters as one vector; statistics among them follow what was seen."""
+        trainable = self.deployment.network.trainable()
+        moving = {name: value for name, value in start.items() if name in trainable}
+        statistics = {name: value for name, value in start.items() if name not in trainable}
+        layout = Layout.by_name(moving)
+        vector = layout.join(moving)
+        for step in steps:
+            gradient, seen = grad(
+                lambda joined, step=step, fixed=statistics: loss(layout.named(joined) | fixed, step), has_aux=True
+            )(vector)
+            direction, state = self.optimiser.direction(vector, gradient, state)
+            vector = torch.addcmul(vector, self.rate, direction, value=-1)
+            statistics = statistics | follow(statistics, seen, self.momentum)
+        moved = layout.named(vector) | statistics
+        return {name: moved[name] for name in start}, state
+
+    @property
+    def _draws_reference(self) -> bool:
+        return self.reference_draws == "prior" and self.objective.examples[0] == "reference"
+
+    def _drawn_features(self, parameters: Parameters, minibatches: Minibatches) -> list[Features]:
+        """Features of the drawn reference rows of every step, if they are drawn: in one pass over them alone."""
+        drawn = [rows for rows in minibatches if rows is not None]
+        if not self._draws_reference or not drawn:
+            return [{} for _ in minibatches]
+        inputs = self.deployment.reference.inputs[torch.cat(drawn)]
+        features = self._represent(parameters, inputs, Recording())
+        return [{"reference": part} for part in torch.split(features, [len(rows) for rows in drawn])]
 
     def _inputs(self, examples: Examples) -> Tensor:
         return self.deployment.reference.inputs if examples == "reference" else self.inputs
@@ -90,11 +138,11 @@ class Training:
 
     def _classify(self, parameters: Parameters, features: Tensor, examples: Examples, rows: Tensor | None) -> Tensor:
         if self.mask is not None and examples == "stream":
-            features = features * _rows(self.mask, rows)
+            features = dropped(features, _rows(self.mask, rows))
         return self.deployment.network.classify(parameters, features)
 
     def _material(self, logits: Callable[[Examples, Tensor | None], Tensor]) -> Material:
-        return Material(logits, self.deployment.reference.labels, self.prior)
+        return Material(logits, self.deployment.reference.labels, self.prior, self._draws_reference)
 
 
 def minibatches(key: Tensor, size: int, epochs: range, batch_size: int) -> Minibatches:
@@ -104,9 +152,36 @@ def minibatches(key: Tensor, size: int, epochs: range, batch_size: int) -> Minib
     return [rows for epoch in epochs for rows in torch.split(permutation(key, size, epoch), batch_size)]
 
 
+def prior_draws(key: Tensor, weights: Tensor, samples: int, epochs: range, batch_size: int) -> Minibatches:
+    """Reference rows of every step of the numbered epochs, drawn in proportion to their weight in F̂.
+
+    The plain mean loss of such rows is an unbiased estimate of the estimated risk (eq:estimated_risk), at the cost of
+    an epoch over the stream's batch rather than over the whole reference set.
+    """
+    size = min(batch_size, samples)
+    per_epoch = math.ceil(samples / size)
+    return [
+        rows for epoch in epochs for rows in torch.split(_in_proportion(key, weights, per_epoch * size, epoch), size)
+    ]
+
+
+def _in_proportion(key: Tensor, weights: Tensor, count: int, purpose: int) -> Tensor:
+    """Random rows by inversion of the cumulative weights; a row without weight is never drawn."""
+    cumulative = weights.cumsum(-1)
+    total = cumulative[-1:]
+    targets = uniform(key, (count, 1), purpose).to(weights.dtype) * total
+    # The second condition holds back a target that rounding has lifted to the total.
+    return ((targets >= cumulative) & (cumulative < total)).sum(-1)
+
+
 def num_examples(deployment: Deployment, objective: Objective, samples: int) -> int:
     """Size of the set that an objective's minibatches are rows of."""
     return len(deployment.reference.labels) if objective.examples[0] == "reference" else samples
+
+
+def dropped(features: Tensor, mask: Tensor) -> Tensor:
+    """Features times a mask `[n, d]`, which is the same for all tokens of a text."""
+    return features * mask.reshape(len(mask), *(1,) * (features.ndim - 2), -1)
 
 
 def _rows(values: Tensor, rows: Tensor | None) -> Tensor:

@@ -74,7 +74,7 @@ class Prototypes:
 
     def start(self, deployment: Deployment) -> tuple[Memory, Discriminators]:
         inputs, labels = deployment.reference
-        features = deployment.network.represent(deployment.parameters, inputs)
+        features = deployment.network.summarise(deployment.network.represent(deployment.parameters, inputs))
         prototypes, _ = class_prototypes(features, labels, deployment.num_classes, features.new_ones(len(labels)))
         return {"prototypes": prototypes}, {}
 

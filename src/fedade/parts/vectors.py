@@ -21,6 +21,11 @@ class Layout:
         """The layout of these tensors, whose first axes (of clients, say) are no part of it."""
         return cls({name: value.shape[leading:] for name, value in tensors.items()})
 
+    @classmethod
+    def by_name(cls, tensors: Parameters) -> "Layout":
+        """The same in alphabetical order, for vectors that are kept: the order of a dictionary is easily lost."""
+        return cls.of(dict(sorted(tensors.items())))
+
     def join(self, tensors: Parameters, leading: int = 0) -> Tensor:
         """The tensors as one vector along the last axis."""
         return torch.cat([tensors[name].reshape(*tensors[name].shape[:leading], -1) for name in self.shapes], -1)

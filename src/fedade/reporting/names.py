@@ -42,6 +42,9 @@ DATASETS: Mapping[str, str] = {
     "cifar10-c": "CIFAR-10-C",
     "cifar100-c": "CIFAR-100-C",
 }
+BENCHMARKS: Mapping[str, str] = {"lama-trex": "lama"}
+"""Datasets whose label is not their name, because the paper's benchmark is one part of them."""
+
 KINDS: Mapping[str, str] = {
     "label": "label shift",
     "covariate": "covariate shift",

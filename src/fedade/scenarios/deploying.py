@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference, load_deployment
+from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.core.provenance import provenance
 from fedade.core.seeds import Seeds
@@ -20,6 +22,7 @@ from fedade.maths.dynamics import mean_feature
 from fedade.maths.priors import confusion_matrix
 from fedade.models import build
 from fedade.models.image import Pixels
+from fedade.models.text import build_text, is_text
 from fedade.scenarios.partition import Partition, source_prior
 from fedade.scenarios.pretraining import Progress, pretrain
 from fedade.scenarios.settings import ScenarioSettings
@@ -53,10 +56,8 @@ def deploy(
     initial = network.initial_parameters()
     split.check(initial)
     set_threads(sum(value.numel() for value in initial.values()))
-    path = (
-        store
-        / f"{dataset.name.replace('/', '_')}-{settings.model}-{deployment_key(network, parts, settings)}.safetensors"
-    )
+    called = f"{dataset.name}-{settings.model}-{deployment_key(network, parts, settings)}.safetensors"
+    path = store / called.replace("/", "_")
     if not path.exists():
         parameters = pretrain(
             network, parts.trained, settings.pretraining, device, progress, path.with_suffix(".training")
@@ -69,10 +70,27 @@ def deploy(
             "provenance": json.dumps(provenance(device)),
         }
         _measure(network, split, parameters, parts.held_out, prior, settings, device).save(path, described)
-    return load_deployment(path, network, split).to(device)
+    deployed = load_deployment(path, network, split).to(device)
+    encoded = deployed.network.encode(deployed.reference.inputs)
+    return replace(deployed, reference=deployed.reference._replace(inputs=encoded))
 
 
 def _network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings) -> Network:
+    texts = len(dataset.input_shape) == 1
+    if texts != is_text(settings.model):
+        read, wanted = ("texts", "tiny-llama or hf:NAME_OR_PATH") if texts else ("images", "small-cnn or resnet18")
+        raise FedadeError(f"scenario.model: {settings.model} does not read the {read} of {dataset.name}; use {wanted}")
+    return _text_network(dataset, settings) if texts else _image_network(dataset, trained, settings)
+
+
+def _text_network(dataset: Dataset, settings: ScenarioSettings) -> Network:
+    if settings.pretraining.augment:
+        raise FedadeError("scenario.pretraining.augment: flips and shifts are for images; set it to false")
+    adapters = settings.text.model_dump(include={"rank", "alpha", "targets", "shared_layers", "first_layer"})
+    return build_text(settings.model, dataset.num_classes, **adapters, seed=settings.pretraining.seed)
+
+
+def _image_network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings) -> Network:
     sample = trained.inputs[:: max(1, len(trained) // 5000)].astype(np.float64) / 255
     pixels = Pixels(sample.mean((0, 2, 3)).round(4).tolist(), sample.std((0, 2, 3)).clip(1e-3).round(4).tolist())
     return build(settings.model, dataset.input_shape, dataset.num_classes, pixels, settings.pretraining.seed)
@@ -90,12 +108,10 @@ def _measure(
     """Confusion matrix, temperature and reference set, all from data that the model was not trained on."""
     labels = torch.from_numpy(held_out.labels)
     with torch.no_grad():
-        features = torch.cat([
-            network.represent(parameters, torch.from_numpy(np.array(chunk)).to(device)).cpu()
-            for chunk in np.array_split(held_out.inputs, max(1, len(held_out) // 500))
-        ])  # fmt: skip
+        chunks = np.array_split(held_out.inputs, max(1, len(held_out) // 500))
+        passes = [_passed(network, parameters, torch.from_numpy(np.array(chunk)).to(device)) for chunk in chunks]
+        logits, features = (torch.cat(parts) for parts in zip(*passes, strict=True))
         parameters = {name: value.cpu() for name, value in parameters.items()}
-        logits = network.classify(parameters, features)
         temperature = fit_temperature(logits, labels)
         probabilities = apply_temperature(logits, temperature).softmax(-1)
         rows = torch.from_numpy(_reference_rows(held_out, len(prior), settings.reference_size))
@@ -112,6 +128,12 @@ def _measure(
         temperature=temperature,
         accuracy=(logits.argmax(-1) == labels).float().mean(),
     )
+
+
+def _passed(network: Network, parameters: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits, and one vector per input."""
+    features = network.represent(parameters, inputs)
+    return network.classify(parameters, features).cpu(), network.summarise(features).cpu()
 
 
 def _reference_rows(held_out: Labelled, num_classes: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -1,4 +1,4 @@
-"""Which images train the model, which calibrate it and which are streamed: fixed, whatever the seed of a run."""
+"""Which examples train the model, which calibrate it and which are streamed: fixed, whatever the seed of a run."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ from fedade.data.dataset import Dataset, Labelled
 from fedade.scenarios.settings import ScenarioSettings, SourceDistribution
 
 _SPLIT = Seeds(0)
-"""The same split for every run: a stream must never hold an image that some run trained on."""
+"""The same split for every run: a stream must never hold an example that some run trained on."""
 
 
 class Partition(NamedTuple):
-    """Disjoint images, by their part."""
+    """Disjoint examples, by their part."""
 
     trained: Labelled
     held_out: Labelled
@@ -25,14 +25,14 @@ class Partition(NamedTuple):
 
 
 def partition(dataset: Dataset, settings: ScenarioSettings) -> Partition:
-    """80 of 100 training images train. Labels shift on the other 20, inputs on the test images; what is left
+    """80 of 100 training examples train. Labels shift on the other 20, inputs on the test examples; what is left
     of the two is held out. With `train_size` the training side is divided by number and the test side is streamed.
     """
     if settings.train_size is not None:
         if settings.train_size >= len(dataset.train):
             raise FedadeError(
                 f"scenario.train_size: {settings.train_size} leaves nothing to hold out of {len(dataset.train)} "
-                "training images; choose a smaller number"
+                "training examples; choose a smaller number"
             )
         first, rest = np.split(np.arange(len(dataset.train)), [settings.train_size])
         trained, held_out, pool = dataset.train.select(first), dataset.train.select(rest), dataset.test

@@ -18,6 +18,10 @@ Progress = Callable[[int, int], None]
 """Called with the epochs done and the epochs in all."""
 
 CHECKPOINT_EPOCHS = 5
+"""Between two checkpoints, or a tenth of the training where that is less."""
+
+_MOMENTS = {"momentum_buffer": "momentum", "exp_avg": "mean", "exp_avg_sq": "square", "step": "step"}
+"""What optimisers remember of each parameter, and how checkpoints call it."""
 
 
 class _Model(nn.Module):
@@ -43,9 +47,7 @@ def pretrain(
     model = _Model(network).to(device).train()
     inputs, labels = torch.from_numpy(data.inputs[:]).to(device), torch.from_numpy(data.labels).to(device)
     steps = -(-len(labels) // settings.batch_size)
-    optimiser = torch.optim.SGD(
-        model.parameters(), settings.learning_rate, 0.9, weight_decay=settings.weight_decay, nesterov=True
-    )
+    optimiser = _optimiser(model, settings)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser,
         settings.learning_rate,
@@ -54,6 +56,7 @@ def pretrain(
         cycle_momentum=False,
     )
     seeds = Seeds(settings.seed)
+    between = max(1, min(CHECKPOINT_EPOCHS, settings.epochs // 10))
     begin = _restore(checkpoint, model, optimiser, schedule, steps)
     mixed = torch.autocast(device.split(":")[0], dtype=torch.bfloat16, enabled=device.startswith("cuda"))
     for epoch in range(begin, settings.epochs):
@@ -69,15 +72,24 @@ def pretrain(
                 loss = F.cross_entropy(model(batch), labels[rows])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
+            if settings.clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
             optimiser.step()
             schedule.step()
         progress(epoch + 1, settings.epochs)
-        if checkpoint is not None and (epoch + 1) % CHECKPOINT_EPOCHS == 0:
+        if checkpoint is not None and (epoch + 1) % between == 0:
             _save(checkpoint, model, optimiser, epoch + 1)
     model.eval()
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _optimiser(model: nn.Module, settings: PretrainingSettings) -> torch.optim.Optimizer:
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if settings.optimiser == "adamw":
+        return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay)
+    return torch.optim.SGD(model.parameters(), rate, 0.9, weight_decay=decay, nesterov=True)
 
 
 def flip_and_shift(images: Tensor, uniforms: Tensor) -> Tensor:
@@ -96,12 +108,13 @@ def flip_and_shift(images: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def _save(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, epoch: int) -> None:
-    momenta = {
-        f"momentum/{name}": optimiser.state[parameter]["momentum_buffer"]
+    moments = {
+        f"{_MOMENTS[kind]}/{name}": value
         for name, parameter in model.named_parameters()
+        for kind, value in optimiser.state[parameter].items()
     }
     weights = {f"weights/{name}": value for name, value in model.state_dict().items()}
-    storage.save_tensors(path, weights | momenta, {"epoch": str(epoch)})
+    storage.save_tensors(path, weights | moments, {"epoch": str(epoch)})
 
 
 def _restore(
@@ -119,8 +132,12 @@ def _restore(
         model.load_state_dict(
             {name: tensors[f"weights/{name}"] for name in model.state_dict()},
         )
+        kinds = ("exp_avg", "exp_avg_sq", "step") if isinstance(optimiser, torch.optim.AdamW) else ("momentum_buffer",)
         for name, parameter in model.named_parameters():
-            optimiser.state[parameter]["momentum_buffer"] = tensors[f"momentum/{name}"].to(parameter.device)
+            for kind in kinds:
+                value = tensors[f"{_MOMENTS[kind]}/{name}"]
+                # The number of steps is read by the host.
+                optimiser.state[parameter][kind] = value if kind == "step" else value.to(parameter.device)
     except (KeyError, RuntimeError) as error:
         raise FedadeError(f"{path} belongs to another network; delete it to train from the start") from error
     epoch = int(metadata["epoch"])

@@ -1,19 +1,39 @@
 """What a scenario can be told: the dataset, the shift, the model and how it was trained."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from fedade.data.texts import TextInput
 
 Kind = Literal["label", "covariate", "both", "none"]
 ScheduleName = Literal["lin", "sin", "squ", "ber"]
 SourceDistribution = Literal["uniform", "gaussian", "exponential"]
 
 
-class PretrainingSettings(BaseModel):
-    """The recipe of the deployed model: SGD with Nesterov momentum and a one-cycle rate."""
+class _Group(BaseModel):
+    """Settings that are frozen, and of which the later ones are written down only where they are set.
+
+    Deployments and cells are named by what is written down: a setting that is added must not rename the older ones.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Settings that came after the first deployments were stored."""
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        unset = {name for name in self.later if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in handler(self).items() if name not in unset}
+
+
+class PretrainingSettings(_Group):
+    """The recipe of the deployed model: SGD with Nesterov momentum, or AdamW, and a one-cycle rate."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"optimiser", "clip"})
 
     epochs: int = Field(60, ge=1)
     batch_size: int = Field(64, ge=1)
@@ -22,13 +42,36 @@ class PretrainingSettings(BaseModel):
     augment: bool = False
     """Random horizontal flips and shifts of up to an eighth of the image."""
     seed: int = Field(0, ge=0)
-    """Of the weights and the order of the images; not the seed of a run."""
+    """Of the weights and the order of the examples; not the seed of a run."""
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    clip: float | None = Field(None, gt=0)
+    """Largest norm of a step's gradient; None: gradients are taken as they are."""
 
 
-class ScenarioSettings(BaseModel):
-    """A deployment and the streams that follow it."""
+class TextSettings(BaseModel):
+    """How texts are made and read, and which adapters a language model gets."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: TextInput = "evidence"
+    """What a text is: a sentence that states the fact, a paraphrase, the bare pair, or the relation's template."""
+    max_tokens: int = Field(40, ge=1)
+    """Longer texts lose the words farthest from subject and object."""
+    rank: int = Field(8, ge=1)
+    alpha: float = Field(16.0, gt=0)
+    """Scale of the adapters, divided by their rank."""
+    targets: tuple[str, ...] = Field(("q_proj", "k_proj", "v_proj"), min_length=1)
+    """Modules of every layer that get an adapter (LoRA)."""
+    first_layer: int = Field(0, ge=0)
+    """The lowest layer with adapters."""
+    shared_layers: int | None = Field(None, ge=1)
+    """Layers below the split between shared and personal adapters; None: the lower half."""
+
+
+class ScenarioSettings(_Group):
+    """A deployment and the streams that follow it."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"supports", "initial", "text"})
 
     dataset: str = "digits"
     data_dir: Path | None = None
@@ -39,9 +82,13 @@ class ScenarioSettings(BaseModel):
     num_clients: int = Field(100, ge=1)
     num_timesteps: int = Field(100, ge=1)
     samples: int = Field(30, ge=1)
-    """Images per client and timestep."""
+    """Examples per client and timestep."""
     alpha: float = Field(0.1, gt=0)
     """Dirichlet factor of the clients' target class distributions."""
+    supports: Literal["all", "disjoint"] = "all"
+    """Which classes a client meets: all, or its own ones, that no other client has."""
+    initial: Literal["own", "global"] = "own"
+    """With disjoint supports, whether streams start from the client's own classes or from all."""
     corruptions: tuple[str, ...] = ()
     """One per client, in turn; empty: all that exist for the dataset."""
     severity: Literal["rounded", "release"] = "rounded"
@@ -52,9 +99,11 @@ class ScenarioSettings(BaseModel):
     source: SourceDistribution = "uniform"
     """Class distribution of the pre-training data."""
     train_size: int | None = Field(None, ge=1)
-    """Training images; the rest of the training side is held out. None: 80 of 100 train, 20 are streamed."""
+    """Training examples; the rest of the training side is held out. None: 80 of 100 train, 20 are streamed."""
     reference_size: int = Field(100, ge=1)
     pretraining: PretrainingSettings = PretrainingSettings()
+    text: TextSettings = TextSettings()
+    """Of datasets and models that are text."""
 
     @property
     def shifts_labels(self) -> bool:

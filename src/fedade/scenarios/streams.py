@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core.devices import to_device
+from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
 from fedade.maths.schedules import weights as schedule_weights
@@ -28,8 +29,8 @@ class ShiftStreams:
     seeds: Seeds
     pool_at: PoolAt
     rows_by_class: tuple[NDArray[np.int64], ...]
-    initial_prior: NDArray[np.float64]
-    """Q⁰, `[K]`."""
+    initial_priors: NDArray[np.float64]
+    """Q_c⁰, `[C, K]`."""
     target_priors: NDArray[np.float64]
     """Q_c^T, `[C, K]`."""
     schedule: NDArray[np.float64]
@@ -48,7 +49,7 @@ class ShiftStreams:
     def prior(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.float64]:
         """True class distributions, `[C, K]`."""
         weight = self.schedule[clients, timestep, None] * self.settings.shifts_labels
-        return (1 - weight) * self.initial_prior + weight * self.target_priors[clients]
+        return (1 - weight) * self.initial_priors[clients] + weight * self.target_priors[clients]
 
     def severity(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.int64]:
         """Strength of the corruption, `[C]`, 0 to 5."""
@@ -116,9 +117,41 @@ def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.flo
     return np.stack([one(client) for client in range(settings.num_clients)])
 
 
+def client_supports(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> list[NDArray[np.int64]]:
+    """The classes that each client meets: all, or an equal share of its own by a permutation of the run's seed."""
+    if settings.supports == "all":
+        return [np.arange(num_classes)] * settings.num_clients
+    if settings.num_clients > num_classes:
+        raise FedadeError(
+            f"scenario.supports: disjoint gives each of {settings.num_clients} clients classes of its own, and there "
+            f"are {num_classes}; set scenario.num_clients to {num_classes} or less, or scenario.supports to all"
+        )
+    shuffled = seeds.generator("supports").permutation(num_classes)
+    ends = np.arange(1, settings.num_clients) * num_classes // settings.num_clients
+    return [np.sort(own) for own in np.split(shuffled, ends)]
+
+
+def initial_priors(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> NDArray[np.float64]:
+    """Q_c⁰ of every client, `[C, K]`: flat over its own classes, or over all."""
+    if settings.initial == "global":
+        return np.full((settings.num_clients, num_classes), 1 / num_classes)
+    return _on_supports(settings, seeds, num_classes, lambda _, size: np.full(size, 1 / size))
+
+
 def target_priors(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> NDArray[np.float64]:
-    """Q_c^T of every client, from a symmetric Dirichlet distribution."""
-    return np.stack([
-        seeds.generator("target", client=client).dirichlet(np.full(num_classes, settings.alpha))
-        for client in range(settings.num_clients)
-    ])  # fmt: skip
+    """Q_c^T of every client, `[C, K]`, from a symmetric Dirichlet distribution over its classes."""
+
+    def drawn(client: int, size: int) -> NDArray[np.float64]:
+        return seeds.generator("target", client=client).dirichlet(np.full(size, settings.alpha))
+
+    return _on_supports(settings, seeds, num_classes, drawn)
+
+
+def _on_supports(
+    settings: ScenarioSettings, seeds: Seeds, num_classes: int, prior: Callable[[int, int], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Class distributions of all clients from those over their own classes; `prior` has a client and their number."""
+    priors = np.zeros((settings.num_clients, num_classes))
+    for client, own in enumerate(client_supports(settings, seeds, num_classes)):
+        priors[client, own] = prior(client, len(own))
+    return priors

@@ -160,7 +160,8 @@ def preparations(cells: Iterable[Cell], device: str) -> list[Preparation]:
 
 
 _OF_THE_MODEL = {
-    "dataset", "data_dir", "kind", "model", "personal", "source", "train_size", "reference_size", "pretraining"
+    "dataset", "data_dir", "kind", "model", "personal", "source", "train_size", "reference_size", "pretraining",
+    "text",
 }  # fmt: skip
 """Settings that may change the deployed model."""
 

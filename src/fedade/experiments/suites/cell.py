@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from fedade.experiments.presets import PRESETS, Settings, merged
 from fedade.experiments.settings import Experiment, experiment_from, with_setting
 from fedade.maths.schedules import SCHEDULES
-from fedade.reporting.names import METHODS
+from fedade.reporting.names import BENCHMARKS, METHODS
 from fedade.reporting.outcomes import Label
 
 FORMAT = 1
@@ -21,6 +21,9 @@ FORMAT = 1
 
 COMMON = ("suite", "dataset", "kind", "schedule", "source", "row", "method", "seed")
 """Labels that every cell has, in this order; what a suite varies besides comes after them."""
+
+LATER = frozenset({"optimiser", "reference_draws"})
+"""Settings of methods that came after the first cells were run: unset, they are no part of an address."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,13 @@ def _what_is_computed(experiment: Experiment) -> dict[str, Any]:
     """All settings with their defaults; of the method's only those that it has. Where the data lie is no part."""
     plain = experiment.as_plain()
     method = cast("BaseModel", experiment.build_method(experiment.methods[0]))
+    fields = type(method).model_fields
+    unset = {name for name in LATER & set(fields) if getattr(method, name) == fields[name].default}
     return {
         "format": FORMAT,
         "scenario": {key: value for key, value in plain["scenario"].items() if key != "data_dir"},
         "federation": plain["federation"],
-        "method": {"name": experiment.methods[0], **method.model_dump(mode="json")},
+        "method": {"name": experiment.methods[0], **method.model_dump(mode="json", exclude=unset)},
         "seed": experiment.seeds[0],
     }
 
@@ -142,5 +147,14 @@ def _cell(suite: str, below: Settings, schedule: str, row: Row, seed: int, varie
     own = {"scenario": {"schedule": schedule}, "methods": (row.method,), "method": row.settings, "seeds": (seed,)}
     experiment = experiment_from(merged(below, own))
     scenario = experiment.scenario
-    common = (suite, scenario.dataset, scenario.kind, schedule, scenario.source, row.name, row.method, seed)
+    common = (
+        suite,
+        BENCHMARKS.get(scenario.dataset, scenario.dataset),
+        scenario.kind,
+        schedule,
+        scenario.source,
+        row.name,
+        row.method,
+        seed,
+    )
     return Cell({**dict(zip(COMMON, common, strict=True)), **row.labels, **varied}, experiment)

@@ -1,0 +1,156 @@
+"""LAMA's T-REx: facts of Wikidata with sentences of Wikipedia that state them (Petroni et al. 2019).
+
+Two layouts are read: the LAMA release as unpacked (`TREx/P*.jsonl` beside `relations.jsonl`), and all facts in one
+`trex.jsonl` beside the same `relations.jsonl`. Either may come with `pararel_patterns.jsonl`, paraphrases of the
+templates (ParaRel, Elazar et al. 2021), and `lpaqa_trex_train.jsonl`, further facts (LPAQA, Jiang et al. 2020).
+Files may be compressed (`.jsonl.zst`).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from fedade.core.errors import FedadeError
+from fedade.data.readers.jsonl import Record, existing, read_records
+
+RELATIONS, FACTS, FOLDER = "relations.jsonl", "trex.jsonl", "TREx"
+PATTERNS, FURTHER = "pararel_patterns.jsonl", "lpaqa_trex_train.jsonl"
+MASK = "[MASK]"
+
+
+class Evidence(NamedTuple):
+    """A sentence that states a fact, and what it calls subject and object."""
+
+    sentence: str
+    subject: str
+    object: str
+
+
+class Fact(NamedTuple):
+    """A subject, an object and the sentences that relate them, if there are any."""
+
+    subject: str
+    object: str
+    evidences: tuple[Evidence, ...] = ()
+
+
+class Relation(NamedTuple):
+    """A Wikidata property: its number, its name, and patterns with [X] for the subject and [Y] for the object."""
+
+    number: int
+    label: str
+    template: str
+    paraphrases: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """As Wikidata writes it, such as P19."""
+        return f"P{self.number}"
+
+
+@dataclass(frozen=True)
+class Trex:
+    """All that a folder holds, by relation; relations in the order of their numbers."""
+
+    source: Path
+    relations: tuple[Relation, ...]
+    """Those with facts."""
+    facts: Mapping[str, tuple[Fact, ...]]
+    further: Mapping[str, tuple[Fact, ...]]
+    """Facts that are not LAMA's and have no sentences."""
+    lines: int
+    """Facts as LAMA's files give them, of which a few are repeated."""
+
+
+def recognises(folder: Path) -> bool:
+    """Whether the folder holds T-REx in one of its layouts."""
+    return bool(existing(folder, RELATIONS) and _fact_files(folder))
+
+
+def files(folder: Path) -> list[Path]:
+    """The files that the reading depends on."""
+    others = (existing(folder, name) for name in (RELATIONS, PATTERNS, FURTHER))
+    return [*_fact_files(folder), *(path for path in others if path is not None)]
+
+
+def read(folder: Path) -> Trex:
+    """The facts, relations and patterns of a folder."""
+    relations = _relations(folder)
+    facts, lines = _facts(_fact_files(folder), relations)
+    further = existing(folder, FURTHER)
+    return Trex(
+        folder,
+        tuple(sorted(relation for relation in relations.values() if relation.name in facts)),
+        facts,
+        _facts([further], relations)[0] if further else {},
+        lines,
+    )
+
+
+def _fact_files(folder: Path) -> list[Path]:
+    whole = existing(folder, FACTS)
+    return [whole] if whole else sorted((folder / FOLDER).glob("P*.jsonl"))
+
+
+def _relations(folder: Path) -> dict[str, Relation]:
+    path, patterns = existing(folder, RELATIONS), existing(folder, PATTERNS)
+    if path is None:
+        raise FedadeError(f"{folder} has no {RELATIONS}, which names the relations; add it from the LAMA release")
+    paraphrases = defaultdict(list)
+    for record in read_records(patterns) if patterns else ():
+        paraphrases[record.text("relation")].append(_pattern(record, "pattern"))
+    return {
+        name: Relation(_number(record), record.text("label"), _pattern(record, "template"), tuple(paraphrases[name]))
+        for record in read_records(path)
+        for name in (record.text("relation"),)
+    }
+
+
+def _number(record: Record) -> int:
+    name = record.text("relation")
+    if not (name.startswith("P") and name[1:].isdecimal()):
+        raise FedadeError(f"{record.place}: relation {name!r} is no Wikidata property; expected a name such as P19")
+    return int(name[1:])
+
+
+def _pattern(record: Record, field: str) -> str:
+    pattern = record.text(field)
+    if "[X]" not in pattern or "[Y]" not in pattern:
+        raise FedadeError(
+            f"{record.place}: the {field} of {record.text('relation')} is {pattern!r}; "
+            "expected [X] where the subject stands and [Y] where the object stands"
+        )
+    return pattern
+
+
+def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[dict[str, tuple[Fact, ...]], int]:
+    """Every fact once, by relation, and the number of lines; evidence of a fact that is given twice adds up."""
+    lines = 0
+    found: dict[str, dict[tuple[str, str], list[Evidence]]] = defaultdict(dict)
+    for path in paths:
+        for record in read_records(path):
+            lines += 1
+            name = record.text("predicate_id")
+            if name not in relations:
+                raise FedadeError(
+                    f"{record.place}: relation {name!r} is not in {RELATIONS}; add it there or remove the line"
+                )
+            pair = record.text("sub_label"), record.text("obj_label")
+            found[name].setdefault(pair, []).extend(_evidences(record))
+    facts = {
+        name: tuple(Fact(*pair, tuple(dict.fromkeys(evidences))) for pair, evidences in pairs.items())
+        for name, pairs in found.items()
+    }
+    return facts, lines
+
+
+def _evidences(record: Record) -> list[Evidence]:
+    """Sentences with the object put back where it was masked; a sentence without a mask states no object."""
+    return [
+        Evidence(sentence.replace(MASK, shown), one.text("sub_surface"), shown)
+        for one in record.records("evidences")
+        for sentence, shown in ((one.text("masked_sentence"), one.text("obj_surface")),)
+        if MASK in sentence
+    ]

@@ -1,0 +1,143 @@
+"""Texts as rows of token numbers, made once and kept on disk."""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+from fedade.core.tokens import PADDING
+from fedade.data.dataset import Dataset, Labelled
+from fedade.data.texts import LabelledTexts, TextDataset
+
+FORMAT_VERSION = 1
+"""Part of every key: raised when the same texts would give other rows."""
+
+
+class Tokeniser(Protocol):
+    """Turns texts into token numbers."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A name that two tokenisers share only if they give the same numbers."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Tokens that the model can read at once."""
+        ...
+
+    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token numbers of every text."""
+        ...
+
+
+def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache: Path) -> Dataset:
+    """The dataset with inputs `[N, L]`, int32, padded on the right; L is its longest text, at most `max_tokens`.
+
+    A longer text loses the words that are farthest from what it is about. The rows are memory-mapped from a file
+    that is named by the texts, the tokeniser and the limit.
+    """
+    parts = (dataset.train, dataset.test)
+    path = cache / f"{dataset.name}-{_key(parts, tokeniser, max_tokens)}.npy"
+    rows = _stored(path, sum(map(len, parts)))
+    if rows is None:
+        tokens = [numbers for part in parts for numbers in _fitting(part, tokeniser, max_tokens)]
+        storage.write_bytes(path, _as_file(_padded(tokens)))
+        rows = _stored(path, len(tokens))
+        assert rows is not None  # noqa: S101 - it was written just now
+    if rows.shape[1] > tokeniser.context:
+        raise FedadeError(
+            f"{dataset.name} has a text of {rows.shape[1]} tokens, the model reads {tokeniser.context} at once; "
+            f"set scenario.text.max_tokens to {tokeniser.context} or less"
+        )
+    train, test = np.split(rows, [len(dataset.train)])
+    return Dataset(
+        dataset.name,
+        dataset.class_names,
+        Labelled(train, dataset.train.labels),
+        Labelled(test, dataset.test.labels),
+        dataset.partial,
+    )
+
+
+def _key(parts: Sequence[LabelledTexts], tokeniser: Tokeniser, max_tokens: int) -> str:
+    told = [
+        FORMAT_VERSION,
+        tokeniser.fingerprint,
+        max_tokens,
+        [[part.texts, part.focus, part.questions] for part in parts],
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def _stored(path: Path, number: int) -> NDArray[np.int32] | None:
+    """The rows of a file, left on disk; None when there is none, or a damaged one."""
+    try:
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError):
+        return None
+    return rows if rows.dtype == np.int32 and rows.ndim == 2 and len(rows) == number else None
+
+
+def _as_file(rows: NDArray[np.int32]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, rows, allow_pickle=False)
+    return file.getvalue()
+
+
+def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+    rows = np.full((len(tokens), max(map(len, tokens))), PADDING, dtype=np.int32)
+    for row, numbers in zip(rows, tokens, strict=True):
+        row[: len(numbers)] = numbers
+    return rows
+
+
+def _fitting(part: LabelledTexts, tokeniser: Tokeniser, limit: int) -> Iterator[list[int]]:
+    whole = tokeniser([_read(*said) for said in zip(part.texts, part.questions, strict=True)])
+    for row, numbers in enumerate(whole):
+        if len(numbers) > limit:
+            yield _cut(part.texts[row], part.focus[row], part.questions[row], tokeniser, limit)
+        else:
+            yield numbers
+
+
+def _read(text: str, question: str) -> str:
+    return f"{text} {question}" if text and question else text or question
+
+
+def _cut(text: str, focus: Sequence[str], question: str, tokeniser: Tokeniser, limit: int) -> list[int]:
+    """Tokens of the question after as many words as fit, those nearest to the focus."""
+    words = text.split()
+    nearest = _by_nearness(words, focus)
+
+    def of(number: int) -> list[int]:
+        return tokeniser([_read(" ".join(words[place] for place in sorted(nearest[:number])), question)])[0]
+
+    fits, beyond = 0, len(words)
+    while beyond - fits > 1:
+        middle = (fits + beyond) // 2
+        fits, beyond = (middle, beyond) if len(of(middle)) <= limit else (fits, middle)
+    return of(fits)[-limit:]
+
+
+def _by_nearness(words: Sequence[str], focus: Sequence[str]) -> list[int]:
+    """Places of the words, the nearest to the focus first."""
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+    line = " ".join(words)
+    inside = np.zeros(len(words), dtype=bool)
+    for part in filter(None, focus):
+        found = line.find(part)
+        while found >= 0:
+            inside |= (starts[1:] - 1 > found) & (starts[:-1] < found + len(part))
+            found = line.find(part, found + len(part))
+    places = np.arange(len(words))
+    anchors = np.flatnonzero(inside) if inside.any() else places[:1]
+    distance = np.abs(places[:, None] - anchors).min(1)
+    return [int(place) for place in np.argsort(distance, kind="stable")]

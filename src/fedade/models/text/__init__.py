@@ -1,0 +1,84 @@
+"""Text networks by name: `hf:NAME_OR_PATH` (a hub name, a folder, a GGUF file) and `tiny-llama`."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+
+from fedade.core.errors import FedadeError
+from fedade.core.network import Network
+from fedade.models.text import tiny
+from fedade.models.text.building import Adapters, text_network
+from fedade.models.text.parts import Layers
+from fedade.models.text.pretrained import load_model, load_tokeniser
+
+_PREFIX = "hf:"
+
+
+class Tokeniser(Protocol):
+    """From texts to token ids, without padding."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Two tokenisers that give other ids have other fingerprints."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Tokens that the model can read at once."""
+        ...
+
+    def __call__(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+
+def is_text(name: str) -> bool:
+    """Whether a model of this name reads texts."""
+    return name == tiny.NAME or name.startswith(_PREFIX)
+
+
+def tokeniser(name: str) -> Tokeniser:
+    """The tokeniser of a text model."""
+    _refuse_others(name)
+    return tiny.HashedWords() if name == tiny.NAME else load_tokeniser(name.removeprefix(_PREFIX))
+
+
+def build_text(
+    name: str,
+    num_classes: int,
+    *,
+    rank: int = 8,
+    alpha: float = 16.0,
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj"),
+    shared_layers: int | None = None,
+    first_layer: int = 0,
+    seed: int = 0,
+) -> Network:
+    """A text network with fresh adapters and classifier, which depend on the seed alone.
+
+    Networks that are built alike share one frozen base.
+    """
+    _refuse_others(name)
+    network = _template(name, num_classes, Adapters(rank, alpha, targets, shared_layers, first_layer), seed)
+    return replace(network, body=deepcopy(network.body), head=deepcopy(network.head))
+
+
+def entries_per_token(network: Network) -> int:
+    """Entries of one token's hidden states in all layers, by which memory grows; 0 for other networks."""
+    parts = [part for part in (network.body, network.head) if isinstance(part, Layers)]
+    return sum(len(part.layers) * part.width for part in parts)
+
+
+@lru_cache(maxsize=1)
+def _template(name: str, num_classes: int, adapters: Adapters, seed: int) -> Network:
+    with torch.random.fork_rng(devices=[]):
+        torch.random.manual_seed(seed)  # neither library's initialisers take a generator
+        model = tiny.tiny_llama() if name == tiny.NAME else load_model(name.removeprefix(_PREFIX))
+        return text_network(name, model, num_classes, adapters)
+
+
+def _refuse_others(name: str) -> None:
+    if not is_text(name):
+        raise FedadeError(f"unknown text model {name!r}; known: {tiny.NAME}, {_PREFIX}NAME_OR_PATH")

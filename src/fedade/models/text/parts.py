@@ -1,0 +1,111 @@
+"""A causal language model as body and head: the lower layers represent, the upper layers and a classifier decide.
+
+The layers are called one by one. Texts are padded on the right and attention looks to the left, so that real tokens
+never see padding and no mask is needed. Hidden states of padding are exactly zero between body and head, which is how
+the head knows where a text ends.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fedade.core.tokens import PADDING
+from fedade.models.text.frozen import FrozenBase
+
+ENCODED_AT_ONCE = 64
+"""Texts of one pass through the layers below the adapters."""
+
+
+class Layers(FrozenBase):
+    """Decoder layers by their number in the model."""
+
+    def __init__(self, layers: Mapping[int, nn.Module], rotary: nn.Module, width: int, described: str) -> None:
+        super().__init__()
+        self.width = width
+        """Size of a hidden state."""
+        self.layers = nn.ModuleDict({str(number): layer for number, layer in layers.items()})
+        self.rotary = rotary
+        self.described = described
+
+    def based(self) -> Iterable[nn.Module]:
+        """The layers; rotary frequencies are constants, and stay exact."""
+        return (self.layers,)
+
+    def __repr__(self) -> str:
+        """What models are stored under: which base and which adapters, not how libraries print them."""
+        return f"{type(self).__name__}({self.described}, layers {', '.join(self.layers)})"
+
+    def _through(self, layers: nn.ModuleDict, hidden: Tensor) -> Tensor:
+        positions = torch.arange(hidden.shape[-2], device=hidden.device)[None]
+        rotations = self.rotary(hidden, positions)
+        for layer in layers.values():
+            hidden = layer(hidden, attention_mask=None, position_ids=positions, position_embeddings=rotations)
+        return hidden
+
+
+class Body(Layers):
+    """Token ids `[n, L]`, or what `encode` made of them, to hidden states `[n, L, d]` after the last shared layer."""
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        below: Mapping[int, nn.Module],
+        layers: Mapping[int, nn.Module],
+        rotary: nn.Module,
+        width: int,
+        described: str,
+    ) -> None:
+        super().__init__(layers, rotary, width, described)
+        self.embedding = embedding
+        self.below = nn.ModuleDict({str(number): layer for number, layer in below.items()})
+        """Layers without adapters, the same for all clients and for ever."""
+
+    def based(self) -> Iterable[nn.Module]:
+        """The embedding and all layers."""
+        return (self.layers, self.embedding, self.below)
+
+    def encode(self, tokens: Tensor) -> Tensor:
+        """What lies below the lowest adapter, to be computed once per text; tokens themselves if that is nothing."""
+        if not self.below:
+            return tokens
+        with torch.no_grad():
+            return torch.cat([self._encoded(chunk) for chunk in torch.split(tokens, ENCODED_AT_ONCE)])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Hidden states, zero where a text is padded."""
+        encoded = inputs.is_floating_point()
+        hidden = inputs.to(self.dtype) if encoded else self._encoded(inputs)
+        present = (inputs != 0).any(-1) if encoded else inputs != PADDING
+        return self._through(self.layers, hidden).masked_fill(~present[..., None], 0)
+
+    def _encoded(self, tokens: Tensor) -> Tensor:
+        present = tokens != PADDING
+        hidden = self._through(self.below, self.embedding(tokens.clamp(min=0)))
+        return hidden.masked_fill(~present[..., None], 0)
+
+
+class Head(Layers):
+    """Hidden states `[n, L, d]` to logits `[n, K]` of the last real token."""
+
+    def __init__(
+        self, layers: Mapping[int, nn.Module], rotary: nn.Module, norm: nn.Module, classifier: nn.Linear, described: str
+    ) -> None:
+        super().__init__(layers, rotary, classifier.in_features, described)
+        self.norm = norm
+        self.classifier = classifier
+
+    def __repr__(self) -> str:
+        """With the number of classes."""
+        return f"{super().__repr__()[:-1]}, {self.classifier.out_features} classes)"
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits."""
+        return self.classifier(self.last_hidden(features).to(self.classifier.weight.dtype))  # type: ignore[no-any-return]
+
+    def last_hidden(self, features: Tensor) -> Tensor:
+        """The model's final hidden state, `[n, d]`, of the last token that is not padding."""
+        hidden = self._through(self.layers, features.to(self.dtype))
+        last = (features != 0).any(-1).sum(-1, keepdim=True).clamp(min=1) - 1
+        chosen = hidden.gather(-2, last[..., None].expand(-1, -1, hidden.shape[-1])).squeeze(-2)
+        return self.norm(chosen)  # type: ignore[no-any-return]

@@ -1,0 +1,99 @@
+"""From gradients to the direction of a step: as they are (SGD) or by AdamW, and clipped where asked.
+
+A direction is what the learning rate multiplies. States are tensors, so that every client has its own.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from fedade.core.split import Parameters
+from fedade.parts.vectors import Layout
+
+_FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
+
+
+class Moments(NamedTuple):
+    """Running moments of the gradients: twice the bytes of what moves."""
+
+    steps: Tensor
+    first: Tensor
+    second: Tensor
+
+
+OptimiserState = Moments | tuple[()]
+"""What an optimiser remembers of the gradients of one client: nothing, for SGD."""
+
+
+class PhaseStates(NamedTuple):
+    """States of the optimisers of the joint and of the personal step, which are two."""
+
+    joint: OptimiserState
+    personal: OptimiserState
+
+
+class Optimiser(BaseModel):
+    """How a client turns gradients into steps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    clip: float | None = Field(None, gt=0)
+    """Longest gradient of a client, all its tensors taken together; a longer one is shortened to this."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Share of each weight, times the learning rate, that a step takes away (decoupled: it is not in the gradient)."""
+
+    def start(self, moving: Parameters) -> OptimiserState:
+        """The state before the first step on these tensors."""
+        if self.name == "sgd":
+            return ()
+        zeros = torch.zeros_like(Layout.by_name(moving).join(moving))
+        return Moments(zeros.new_zeros(()), zeros, zeros)
+
+    def direction(self, vector: Tensor, gradient: Tensor, state: OptimiserState) -> tuple[Tensor, OptimiserState]:
+        """What to multiply by the learning rate and subtract, and the state after the step."""
+        found = gradient if self.clip is None else clipped(gradient, self.clip)
+        if isinstance(state, Moments):
+            found, state = adam_direction(found, state)
+        return (found + self.weight_decay * vector if self.weight_decay else found), state
+
+    def directions(
+        self, moving: Parameters, gradients: Parameters, state: OptimiserState
+    ) -> tuple[dict[str, Tensor], OptimiserState]:
+        """The same for named tensors."""
+        if self._is_plain:
+            return dict(gradients), state
+        layout = Layout.by_name(moving)
+        found, state = self.direction(layout.join(moving), layout.join(gradients), state)
+        return layout.named(found), state
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.name == "sgd" and self.clip is None and not self.weight_decay
+
+
+SGD = Optimiser()
+"""Plain gradient descent, as in the paper's image experiments."""
+
+
+class AdamOptimiser(Optimiser):
+    """For methods that were published with Adam, which AdamW without weight decay is."""
+
+    name: Literal["sgd", "adamw"] = "adamw"
+
+
+def adam_direction(gradient: Tensor, moments: Moments) -> tuple[Tensor, Moments]:
+    """m̂ / (√v̂ + ε): Algorithm 1 of Kingma and Ba (2015), with its constants."""
+    steps = moments.steps + 1
+    first = torch.lerp(moments.first, gradient, 1 - _FIRST_DECAY)
+    second = torch.lerp(moments.second, gradient.square(), 1 - _SECOND_DECAY)
+    first_share, second_share = 1 - _FIRST_DECAY**steps, 1 - _SECOND_DECAY**steps
+    return (first / first_share) / ((second / second_share).sqrt() + _EPSILON), Moments(steps, first, second)
+
+
+def clipped(gradient: Tensor, longest: float) -> Tensor:
+    """The gradient, shortened to a length if it is longer (Pascanu et al., 2013)."""
+    length: Tensor = torch.linalg.vector_norm(gradient)
+    return gradient * (longest / length).clamp_max(1)

@@ -1,0 +1,50 @@
+"""The text benchmark in table 1."""
+
+from collections import Counter
+
+import pytest
+
+from fedade.experiments.suites import SUITES
+from fedade.experiments.suites.cell import Row, grid
+from fedade.experiments.suites.selecting import select
+from fedade.reporting import names, paper
+
+LAMA = select(SUITES["table1"].cells((0, 1, 2)), ["dataset=lama"])
+
+
+def test_every_number_of_the_papers_text_benchmark_has_a_cell_for_every_seed():
+    covered = Counter((cell.labels["schedule"], row) for cell in LAMA for row in names.paper_rows(cell.labels))
+    wanted = [place for place in paper.accuracies("table1") if place.dataset == "lama"]
+    assert len(wanted) == 40
+    assert {covered[place.schedule, place.row] for place in wanted} == {3}
+    assert len(LAMA) == 21 * 4 * 3
+    assert {cell.experiment.scenario.dataset for cell in LAMA} == {"lama-trex"}
+
+
+@pytest.mark.parametrize(
+    ("row", "low", "mid", "high"),
+    [("FixLR(Low)", 1e-4, None, None), ("FixLR(Mid)", None, 1e-3, None), ("FixLR(High)", None, None, 1e-2),
+     ("Fed-ADE", 1e-3, None, 1e-2)],
+)  # fmt: skip
+def test_rates_are_the_papers_for_text(row, low, mid, high):
+    (cell,) = select(LAMA, [f"row={row}", "schedule=lin", "seed=0"])
+    rate = cell.experiment.build_method(cell.method).rate
+    for wanted, found in ((low, rate.low), (mid, rate.mid), (high, rate.high)):
+        assert wanted in (None, found)
+
+
+def test_settings_that_came_later_rename_no_older_cell():
+    def address(method=None, scenario=None):
+        row = Row("row", "fed-ade", method or {})
+        (cell,) = grid("s", ("digits-label",), (row,), (0,), ("lin",), changes={"scenario": scenario or {}})
+        return cell.address
+
+    assert address() == "44706b29d8737f8a"
+    assert address({"optimiser": {"name": "sgd"}, "reference_draws": "epoch"}, {"supports": "all"}) == address()
+    changed = [
+        address({"optimiser": {"name": "adamw"}}),
+        address({"reference_draws": "prior"}),
+        address(scenario={"supports": "disjoint", "num_clients": 5}),
+        address(scenario={"text": {"rank": 4}}),
+    ]
+    assert len({address(), *changed}) == 5

@@ -1,0 +1,209 @@
+"""Promises that every registered method keeps on texts, with AdamW, clipping and draws by the prior."""
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedade.core import tree
+from fedade.core.method import FederatedMethod, Method
+from fedade.core.scenario import Batch, Scenario, Streams
+from fedade.engine.clock import World, beginning
+from fedade.engine.execution import Direct
+from fedade.methods import METHODS
+from fedade.parts.last_layers import classified, frozen_features, last_layer
+from fedade.parts.participation import trainable, trainable_shared
+
+from ..helpers import Rows, clock, final_world, only
+from .texts import CLASSES, text_scenario
+
+pytest.importorskip("peft")
+pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no BatchNorm layer:RuntimeWarning")
+"""Which is a test of its own."""
+
+SETTINGS = {
+    "rate": {"low": 1e-3, "mid": 3e-3, "high": 1e-2},
+    "optimiser": {"name": "adamw", "clip": 1.0},
+    "reference_draws": "prior",
+    "batch_size": 4,
+    "joint_epochs": 1,
+    "personal_epochs": 1,
+    "head_epochs": 1,
+    "body_epochs": 1,
+    "global_epochs": 1,
+    "balanced_epochs": 1,
+    "epochs": 1,
+    "steps": 1,
+    "pair_size": 4,
+    "reliable_entropy": 1.0,
+    "training_rounds": 1,
+    "views": 1,
+}
+MADE_FOR_BATCH_NORM = {"bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release"}
+SHARES_THE_LOWER_ADAPTERS = {
+    "fed-ade", "fed-ade-release", "fix-lr-low", "fix-lr-mid", "fix-lr-high", "fix-lr-mean", "shuffled-lr",
+    "fed-rep", "fed-pseudo",
+}  # fmt: skip
+
+
+def made(name: str) -> Method:
+    make = METHODS[name]
+    fields = getattr(make, "func", make).model_fields
+    return make(**{setting: value for setting, value in SETTINGS.items() if setting in fields})
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return text_scenario()
+
+
+class Ran(NamedTuple):
+    """A method, and what a run of it leaves behind."""
+
+    name: str
+    method: Method
+    rows: Rows
+    world: World
+
+
+@pytest.fixture(scope="module", params=sorted(METHODS))
+def ran(request, scenario) -> Ran:
+    """Two timesteps of all clients together."""
+    method = made(request.param)
+    world = beginning(method, scenario)
+    rows = [dict(step) for step in clock(method, scenario, participation=1.0).run(world)]
+    return Ran(request.param, method, rows, only(world))
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """The same texts, other labels and priors."""
+
+    streams: Streams
+
+    def __getattr__(self, name):
+        return getattr(self.streams, name)
+
+    def draw(self, clients, timestep, purpose="stream") -> Batch:
+        batch = self.streams.draw(clients, timestep, purpose)
+        return batch._replace(labels=(batch.labels + 1) % CLASSES, prior=batch.prior.roll(1, -1))
+
+
+def test_clients_together_are_clients_alone_and_never_see_a_label(ran, scenario):
+    hidden = scenario if ran.method.card.oracle else replace(scenario, streams=Relabelled(scenario.streams))
+    alone = final_world(ran.method, hidden, participation=1.0, vectorised=False)
+    together = tree.leaves((ran.world.clients, ran.world.server))
+    for one, other in zip(together, tree.leaves((alone.clients, alone.server)), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-3)
+
+
+def test_the_frozen_base_stays_home(ran, scenario):
+    """Only adapters and the classifier travel; where layers are split, only the lower adapters."""
+    if not isinstance(ran.method, FederatedMethod):
+        assert all((step["bytes_sent"] == 0).all() for step in ran.rows)
+        return
+    server = ran.method.init_server(scenario.deployment)
+    assert set(server) <= set(trainable(scenario.deployment))
+    assert all("lora" in key or "classifier" in key for key in server)
+    if ran.name in SHARES_THE_LOWER_ADAPTERS:
+        assert set(server) == set(trainable_shared(scenario.deployment))
+        assert all(key.startswith("body.") for key in server)
+        assert all((step["bytes_sent"] == tree.num_bytes(server)).all() for step in ran.rows)
+
+
+def test_models_move_and_predict(ran, scenario):
+    assert all(np.isfinite(values).all() for step in ran.rows for values in step.values())
+    inputs = scenario.streams.draw(np.arange(1), 1).inputs[0]
+    before, after = (
+        ran.method.predict(scenario.deployment, tree.take(world.clients, 0), world.server, inputs)
+        for world in (only(beginning(ran.method, scenario)), ran.world)
+    )
+    np.testing.assert_allclose(after.sum(-1), 1, atol=1e-5)
+    assert torch.equal(before, after) == (ran.name in {"source", "bn-adapt"})
+
+
+class NoReading(TorchDispatchMode):
+    """Refuses operations whose result the host must wait for, which no CUDA graph can record."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        assert function not in READING, function
+        return function(*arguments, **(options or {}))
+
+
+READING = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.equal.default,
+}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Runs steps as they are, where nothing may be read back."""
+
+    def begin(self, steps):
+        running = Direct().begin(steps)
+        steps = {name: self._watched(getattr(running, name)) for name in ("score", "observe", "exchange")}
+        return SimpleNamespace(**steps, breathe=running.breathe)
+
+    def _watched(self, step):
+        def watched(*arguments):
+            with NoReading():
+                return step(*arguments)
+
+        return watched
+
+
+@pytest.mark.parametrize("name", ["atlas", "cotta", "fed-ade", "fed-ccfa"])
+def test_steps_read_nothing_back(name, scenario):
+    method = made(name)
+    watched = replace(clock(method, scenario, participation=1.0), execution=Watched())
+    assert len(list(watched.advance(beginning(method, scenario)))) == 2
+
+
+def test_reading_back_is_noticed():
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), NoReading():
+        torch.ones(1).sum().item()
+
+
+@pytest.mark.parametrize("name", sorted(MADE_FOR_BATCH_NORM))
+def test_methods_for_batch_norm_say_so_once(name, scenario):
+    method = made(name)
+    with pytest.warns(RuntimeWarning, match="'tiny-llama' has no BatchNorm layer, for which it was made") as told:
+        list(clock(method, scenario).run(beginning(method, scenario)))
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("name", ["tent", "sar", "cotta", "atp"])
+def test_they_move_the_scales_of_the_norms(name, scenario):
+    world = final_world(made(name), scenario)
+    moved = world.clients.student if name == "cotta" else world.clients.own
+    scales = {key: value for key, value in moved.items() if "norm" in key}
+    assert scales
+    assert any(not torch.equal(value[0], scenario.deployment.parameters[key]) for key, value in scales.items())
+    assert name in ("cotta", "atp") or set(moved) == set(scales)
+
+
+def test_moments_stay_with_the_client(scenario):
+    """Rounds count on: two timesteps of two rounds, each with two joint and two personal steps."""
+    world = final_world(made("fed-ade"), scenario, rounds=2, participation=1.0)
+    assert world.clients.states.joint.steps.tolist() == [8, 8, 8]
+    assert world.clients.states.personal.steps.tolist() == [8, 8, 8]
+    assert not torch.equal(world.clients.states.joint.first[0], world.clients.states.joint.first[1])
+
+
+def test_the_classifier_is_the_last_layer(scenario):
+    """What it sees, and its logits, are those of the whole network."""
+    deployment = scenario.deployment
+    assert set(last_layer(deployment)) == {"head.classifier.weight", "head.classifier.bias"}
+    inputs = deployment.reference.inputs
+    with torch.no_grad():
+        found = classified(deployment, last_layer(deployment), frozen_features(deployment, inputs))
+        torch.testing.assert_close(found, deployment.network.logits(deployment.parameters, inputs))
