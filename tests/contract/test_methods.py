@@ -16,7 +16,7 @@ from fedade.methods import METHODS
 
 from ..helpers import final_world, first_view, only, run
 
-EXPECTED_METHODS = 33
+EXPECTED_METHODS = 34
 QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
 """Rates at which a few steps show in every parameter, and less of what merely takes time."""
 

@@ -130,9 +130,7 @@ def maximum_likelihood(
     Needs calibrated outputs. Ratios are taken to the mean prediction on the reference data, not to its label
     counts, so that no shift is inferred when there is none.
     """
-    return _expectation_maximisation(
-        probabilities, source_mean_prediction, torch.zeros_like(source_mean_prediction), iterations
-    )
+    return posterior_mode(probabilities, source_mean_prediction, torch.zeros_like(source_mean_prediction), iterations)
 
 
 def maximum_a_posteriori(
@@ -143,7 +141,26 @@ def maximum_a_posteriori(
     iterations: int = 100,
 ) -> Float[Tensor, "*C K"]:
     """Expectation-maximisation with ``pseudo_counts`` samples of law μ0 added: every class stays alive."""
-    return _expectation_maximisation(probabilities, source_mean_prediction, pseudo_counts * source_prior, iterations)
+    return posterior_mode(probabilities, source_mean_prediction, pseudo_counts * source_prior, iterations)
+
+
+def posterior_mode(
+    probabilities: Float[Tensor, "*C n K"],
+    source_mean_prediction: Float[Tensor, " K"],
+    pseudo_counts: Float[Tensor, "*C K"],
+    iterations: int = 100,
+) -> Float[Tensor, "*C K"]:
+    """The most probable prior of a batch, given samples that were counted before: expectation-maximisation."""
+    # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
+    source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
+    ratios = probabilities.double() / source
+    prior = (source / source.sum()).expand_as(ratios[..., 0, :])
+    for _ in range(iterations):
+        likelihoods = (ratios @ prior.unsqueeze(-1)).clamp_min(torch.finfo(ratios.dtype).tiny)
+        responsibilities = prior * (ratios.mT @ (1 / likelihoods)).squeeze(-1)
+        masses = responsibilities + pseudo_counts.double()
+        prior = masses / masses.sum(-1, keepdim=True)
+    return prior.to(probabilities.dtype)
 
 
 @dataclass(frozen=True)
@@ -238,18 +255,3 @@ def _rlls_strength(num_classes: int, num_reference: int, failure_probability: fl
 
 def _smooth_norm(vectors: Tensor) -> Tensor:
     return (vectors.square().sum(-1, keepdim=True) + _RLLS_SMOOTHING**2).sqrt()
-
-
-def _expectation_maximisation(
-    probabilities: Tensor, source_mean_prediction: Tensor, pseudo_counts: Tensor, iterations: int
-) -> Tensor:
-    # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
-    source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
-    ratios = probabilities.double() / source
-    prior = (source / source.sum()).expand_as(ratios[..., 0, :])
-    for _ in range(iterations):
-        likelihoods = (ratios @ prior.unsqueeze(-1)).clamp_min(torch.finfo(ratios.dtype).tiny)
-        responsibilities = prior * (ratios.mT @ (1 / likelihoods)).squeeze(-1)
-        masses = responsibilities + pseudo_counts.double()
-        prior = masses / masses.sum(-1, keepdim=True)
-    return prior.to(probabilities.dtype)

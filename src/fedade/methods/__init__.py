@@ -10,6 +10,7 @@ from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.cotta import Cotta
 from fedade.methods.ditto import Ditto
 from fedade.methods.fed_ade import FedAde
+from fedade.methods.fed_ade_plus import FedAdePlus
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.methods.fed_avg import FedAvg
 from fedade.methods.fed_ccfa import FedCcfa
@@ -31,6 +32,7 @@ from fedade.methods.unida import Unida
 METHODS: Mapping[str, Callable[..., Method]] = {
     "source": Source,
     "fed-ade": FedAde,
+    "fed-ade-plus": FedAdePlus,
     "fed-ade-release": FedAdeRelease,
     "fix-lr-low": partial(FedAde, pace="low"),
     "fix-lr-mid": partial(FedAde, pace="mid"),

@@ -1,0 +1,237 @@
+"""Fed-ADE+: one method for label shift, covariate shift, both and none, which need not be told which it is.
+
+Fed-ADE's idea, label-free signals that steer each client at each timestep, applied to more than a learning rate:
+
+a. the class prior is tracked as a few regimes, whose memory is set by the shift signal (`maths/regimes.py`);
+b. normalisation statistics follow the batch, as far as neither the class prior nor chance explains their change
+   (`parts/corrected_normalisation.py`): first in the layers that tell no classes apart, which gives a prior that can be
+   trusted under corrupted inputs too, then with this prior in all layers;
+c. predictions are corrected by the prior;
+d. ψ and φ take gradient steps at Fed-ADE's rate, with the statistics that were found;
+e. clients share ψ, as in the paper. Statistics and regimes stay with the client.
+
+Each can be switched off. A client keeps two numbers per normalised channel and a few class distributions beside its
+layers. A timestep costs two forward passes per sample, and what the gradient steps cost.
+"""
+
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.method import Card, Observation
+from fedade.core.normalisation import FROZEN
+from fedade.core.split import Parameters
+from fedade.maths import regimes
+from fedade.maths.calibration import apply_temperature
+from fedade.maths.regimes import Reading, Regimes
+from fedade.maths.reweighting import reweight
+from fedade.parts.composition import effective
+from fedade.parts.corrected_normalisation import (
+    Corrected,
+    corrected_pass,
+    deployed_statistics,
+    plain_layers,
+    reference_moments,
+    settled_pass,
+)
+from fedade.parts.measures import MEASURES, Remembered
+from fedade.parts.objectives import OBJECTIVES, ObjectiveName
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import phase_states, trainable_shared
+from fedade.parts.rates import RateBounds
+from fedade.parts.rounds import joint_step, personal_step
+from fedade.parts.training import Training
+from fedade.parts.vectors import average
+
+Correction = Literal["class-aware", "batch", "none"]
+"""Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
+
+
+class FedAdePlusClient(NamedTuple):
+    """What a client keeps between timesteps."""
+
+    own: dict[str, Tensor]
+    """φ, and ψ where it is not shared."""
+    statistics: dict[str, Tensor]
+    regimes: Regimes
+    prior: Tensor
+    """Of the last batch."""
+    previous: Remembered
+    states: PhaseStates
+
+
+class FedAdePlus(BaseModel):
+    """Fed-ADE+; each part can be switched off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    track: bool = True
+    """(a) Remember regimes of the class prior; else only the source prior and the batch itself are candidates."""
+    num_regimes: int = Field(3, ge=1)
+    forgetting: float = Field(2.0, ge=0)
+    """How much of its past a regime loses per unit of the shift signal."""
+    correction: Correction = "class-aware"
+    """(b)"""
+    doubt: float = Field(1.5, ge=0)
+    """How many times more than chance a layer must have changed before it is corrected at all."""
+    softening: float = Field(0.3, ge=0)
+    """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
+    reweighting: bool = True
+    """(c)"""
+    gradient_steps: bool = True
+    """(d)"""
+    share: bool = True
+    """(e) Average ψ over the clients; else every client moves its own."""
+    rate: RateBounds = RateBounds()
+    objective: ObjectiveName = "entropy"
+    joint_epochs: int = Field(1, ge=0)
+    personal_epochs: int = Field(1, ge=0)
+    batch_size: int = Field(64, ge=1)
+    optimiser: Optimiser = Optimiser()
+
+    @property
+    def card(self) -> Card:
+        return Card(
+            summary="tells label from covariate shift: corrects statistics and prior, shares its body",
+            paper="this project, after Fed-ADE",
+            reference=True,
+        )
+
+    @property
+    def fixed_participants(self) -> bool:
+        return False
+
+    # Client
+
+    def init_client(self, deployment: Deployment) -> FedAdePlusClient:
+        """As deployed; the first regime is the source prior."""
+        plain_layers(reference_moments(deployment))  # measured here once, since it waits for the device
+        own = deployment.personal if self.share else {**trainable_shared(deployment), **deployment.personal}
+        return FedAdePlusClient(
+            own,
+            {} if self.correction == "none" else deployed_statistics(deployment),
+            regimes.no_regimes(self.num_regimes, deployment.source_prior),
+            deployment.source_prior,
+            MEASURES["cosine"].init(deployment),
+            phase_states(deployment, self.optimiser),
+        )
+
+    def observe(
+        self, deployment: Deployment, client: FedAdePlusClient, shared: Parameters, observation: Observation
+    ) -> tuple[FedAdePlusClient, dict[str, Tensor]]:
+        """Statistics, prior, signals and rate of this batch."""
+        model, known = effective(deployment, shared, client.own), client.regimes
+        if not self.track:
+            known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
+        found, reading = self._settle(deployment, model, known, observation.inputs)
+        current, signals = MEASURES["cosine"].update(
+            deployment, client.previous, found.logits.softmax(-1), found.features, observation.key
+        )
+        retention = (1 - self.forgetting * signals.combined).clamp(min=0)
+        moved = client._replace(
+            statistics=found.statistics,
+            regimes=regimes.learn(known, reading, len(observation.inputs), retention),
+            prior=reading.prior,
+            previous=current,
+        )
+        plan = {
+            "learning_rate": self.rate.rate("adaptive", signals.combined),
+            "s_unc": signals.unc,
+            "s_rep": signals.rep,
+            "s": signals.combined,
+            "prior": reading.prior,
+            "trust": found.trust,
+            "novelty": reading.weights[-1],
+        }
+        return moved, plan
+
+    def local_round(
+        self,
+        deployment: Deployment,
+        client: FedAdePlusClient,
+        plan: dict[str, Tensor],
+        shared: Parameters,
+        observation: Observation,
+        key: Tensor,
+    ) -> tuple[FedAdePlusClient, dict[str, Tensor], dict[str, Tensor]]:
+        """The joint step on ψ and φ; ψ is sent."""
+        if not self.gradient_steps:
+            return client, plan, {}
+        training = self._training(deployment, plan, observation)
+        steps = training.minibatches(key, range(self.joint_epochs), self.batch_size)
+        own, states, uplink = joint_step(training, client.own, shared, client.states, steps, client.statistics)
+        return client._replace(own=own, states=states), plan, uplink
+
+    def personalise(
+        self,
+        deployment: Deployment,
+        client: FedAdePlusClient,
+        plan: dict[str, Tensor],
+        shared: Parameters,
+        downlink: tuple[()],
+        observation: Observation,
+        key: Tensor,
+    ) -> tuple[FedAdePlusClient, dict[str, Tensor]]:
+        """The personal step on φ with the broadcast ψ̄ frozen."""
+        if not self.gradient_steps:
+            return client, plan
+        training = self._training(deployment, plan, observation)
+        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
+        steps = training.minibatches(key, epochs, self.batch_size)
+        own, states = personal_step(training, client.own, shared, client.states, steps, client.statistics)
+        return client._replace(own=own, states=states), plan
+
+    def predict(self, deployment: Deployment, client: FedAdePlusClient, shared: Parameters, inputs: Tensor) -> Tensor:
+        """p(x) ∘ q / μ0 with the client's statistics, normalised."""
+        model = effective(deployment, shared, client.own)
+        logits = settled_pass(deployment, model, client.statistics, inputs)
+        probabilities = apply_temperature(logits, deployment.temperature).softmax(-1)
+        return reweight(probabilities, client.prior, deployment.source_prior) if self.reweighting else probabilities
+
+    # Server
+
+    def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
+        """ψ̄ as deployed, if it is ever to move."""
+        return trainable_shared(deployment) if self.share and self.gradient_steps else {}
+
+    def aggregate(
+        self, deployment: Deployment, server: Parameters, uplinks: Parameters, weights: Tensor
+    ) -> tuple[dict[str, Tensor], tuple[()]]:
+        """ψ̄ = Σ N_c ψ_c / Σ N_c (eq:aggregate), for all clients."""
+        return (average(uplinks, weights) if uplinks else {}), ()
+
+    # What a batch says
+
+    def _settle(
+        self, deployment: Deployment, model: Parameters, known: Regimes, inputs: Tensor
+    ) -> tuple[Corrected, Reading]:
+        """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
+        moments = reference_moments(deployment)
+        everywhere = frozenset[str]() if self.correction == "none" else frozenset(moments)
+        plain = plain_layers(moments) & everywhere
+        expected = regimes.forecast(known, deployment.source_prior)
+        if self.correction == "batch":
+            found = corrected_pass(deployment, model, inputs, deployment.source_prior, everywhere, 0.0)
+            return found, self._read(deployment, known, found)
+        first = corrected_pass(deployment, model, inputs, expected, plain, self.doubt)
+        prior = self._read(deployment, known, first).prior
+        found = corrected_pass(deployment, model, inputs, prior, everywhere, self.doubt)
+        return found, self._read(deployment, known, found)
+
+    def _read(self, deployment: Deployment, known: Regimes, found: Corrected) -> Reading:
+        temperature = deployment.temperature * (1 + self.softening * found.trust)
+        probabilities = apply_temperature(found.logits, temperature).softmax(-1)
+        return regimes.read(known, probabilities, deployment.mean_prediction, deployment.source_prior)
+
+    def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
+        return Training(
+            deployment,
+            OBJECTIVES[self.objective],
+            observation.inputs,
+            plan["prior"],
+            plan["learning_rate"],
+            FROZEN,
+            optimiser=self.optimiser,
+        )

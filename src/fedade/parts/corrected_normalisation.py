@@ -1,0 +1,204 @@
+"""Normalisation by the batch's own statistics, after what a change of class mix explains is taken out.
+
+Under corrupted inputs a batch's own statistics are right and the deployed ones wrong; under label shift it is the other
+way round, because other classes have other means. Class-wise moments of the reference set tell the two apart
+(`maths/class_moments.py`): only the part of a layer's change that neither the class prior nor chance explains moves its
+statistics. A model without BatchNorm has its features corrected in the same way before the head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.network import Network
+from fedade.core.normalisation import Statistics
+from fedade.core.split import Parameters
+from fedade.maths.class_moments import ClassMoments, class_moments, explained_share, unexplained_shift
+from fedade.maths.remembering import of_constants
+from fedade.parts.statistics import statistics_names
+
+FEATURES = "features"
+"""The layer that stands for the features before the head, where a model has no BatchNorm."""
+
+LEAST_VARIANCE = 0.2
+"""Of the deployed variance: what is left at least, however narrow a batch seems."""
+
+PLAIN_SHARE = 0.25
+"""Layers whose per-sample means the class explains by less than this can be corrected before the prior is known."""
+
+
+class LayerMoments(NamedTuple):
+    """Of the mean of a layer's input over each sample, and of the mean of its square."""
+
+    first: ClassMoments
+    second: ClassMoments
+
+
+class Corrected(NamedTuple):
+    """A pass and the statistics that it found."""
+
+    logits: Tensor
+    features: Tensor
+    """One vector per sample."""
+    statistics: dict[str, Tensor]
+    """Means and variances by the names of the tensors that they replace."""
+    trust: Tensor
+    """Mean share of the unexplained change that was believed, over the corrected layers."""
+
+
+@dataclass(frozen=True)
+class PriorCorrected:
+    """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
+
+    moments: Mapping[str, LayerMoments]
+    prior: Tensor
+    layers: frozenset[str]
+    doubt: float
+    found: dict[str, Statistics] = field(default_factory=dict)
+    trusts: list[Tensor] = field(default_factory=list)
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        """mean + δ₁ and the variance that follows from the second moment + δ₂."""
+        if layer not in self.layers:
+            return deployed
+        prior = self.prior.to(deployed.mean.dtype)
+        first, second = (
+            unexplained_shift(values.mean(0), len(inputs), prior, moments, self.doubt)
+            for values, moments in zip(_sample_moments(inputs), self.moments[layer], strict=True)
+        )
+        mean = deployed.mean + first.size
+        variance = deployed.variance + deployed.mean.square() + second.size - mean.square()
+        self.found[layer] = Statistics(mean, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
+        self.trusts.extend((first.trust, second.trust))
+        return self.found[layer]
+
+
+def reference_moments(deployment: Deployment) -> dict[str, LayerMoments]:
+    """Moments of every BatchNorm layer on the reference set under the deployed model, or else of the features."""
+    parameters, (inputs, labels) = deployment.parameters, deployment.reference
+    return _moments(
+        deployment.network,
+        tuple(parameters),
+        tuple(parameters.values()),
+        inputs,
+        labels,
+        deployment.num_classes,
+        bool(statistics_names(deployment)),
+    )
+
+
+def plain_layers(moments: Mapping[str, LayerMoments]) -> frozenset[str]:
+    """Layers that tell classes apart so little that a wrong prior does no harm there."""
+    return _plain(tuple(moments), tuple(one.first for one in moments.values()))
+
+
+def corrected_pass(
+    deployment: Deployment, model: Parameters, inputs: Tensor, prior: Tensor, layers: frozenset[str], doubt: float
+) -> Corrected:
+    """A pass in which the given layers are corrected for this prior."""
+    network, moments = deployment.network, reference_moments(deployment)
+    normalisation = PriorCorrected(moments, prior, layers, doubt)
+    features = network.represent(model, inputs, normalisation)
+    if FEATURES in moments:
+        deployed = _feature_statistics(moments[FEATURES])
+        found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
+        features = _moved(features, found, deployed)
+    none = torch.zeros_like(deployment.accuracy)
+    return Corrected(
+        network.classify(model, features),
+        network.summarise(features),
+        _named(normalisation.found),
+        torch.stack(normalisation.trusts).mean() if normalisation.trusts else none,
+    )
+
+
+def settled_pass(deployment: Deployment, model: Parameters, statistics: Parameters, inputs: Tensor) -> Tensor:
+    """Logits with statistics that were found before."""
+    network = deployment.network
+    features = network.represent({**model, **statistics}, inputs)
+    name = f"{FEATURES}.running_mean"
+    if name in statistics:
+        deployed = _feature_statistics(reference_moments(deployment)[FEATURES])
+        features = _moved(features, Statistics(statistics[name], statistics[f"{FEATURES}.running_var"]), deployed)
+    return network.classify(model, features)
+
+
+def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
+    """What statistics are before the first batch, by the same names."""
+    moments = reference_moments(deployment)
+    if FEATURES in moments:
+        return _named({FEATURES: _feature_statistics(moments[FEATURES])})
+    return {
+        name: deployment.parameters[name]
+        for layer in moments
+        for name in (f"{layer}.running_mean", f"{layer}.running_var")
+    }
+
+
+@dataclass(frozen=True)
+class _Watching:
+    """Keeps the moments of every sample and changes nothing."""
+
+    seen: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        self.seen[layer] = _sample_moments(inputs)
+        return deployed
+
+
+@of_constants
+def _moments(
+    network: Network,
+    names: tuple[str, ...],
+    values: tuple[Tensor, ...],
+    inputs: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    has_statistics: bool,
+) -> dict[str, LayerMoments]:
+    watching = _Watching()
+    with torch.no_grad():
+        features = network.represent(dict(zip(names, values, strict=True)), inputs, watching)
+        seen = watching.seen if has_statistics else {FEATURES: _sample_moments(network.summarise(features))}
+        return {
+            layer: LayerMoments(*(class_moments(moment, labels, num_classes) for moment in moments))
+            for layer, moments in seen.items()
+        }
+
+
+@of_constants
+def _plain(layers: tuple[str, ...], moments: tuple[ClassMoments, ...]) -> frozenset[str]:
+    shares = torch.stack([explained_share(one) for one in moments]).tolist()
+    return frozenset(layer for layer, share in zip(layers, shares, strict=True) if share < PLAIN_SHARE)
+
+
+def _sample_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and mean square of every sample's channels, `[n, C]`, in float32."""
+    exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
+    axes = tuple(range(2, exact.ndim))
+    return (exact.mean(axes), exact.square().mean(axes)) if axes else (exact, exact.square())
+
+
+def _feature_statistics(moments: LayerMoments) -> Statistics:
+    """Of the reference set, every class counted alike."""
+    mean, square = (one.means.mean(0) for one in moments)
+    return Statistics(mean, (square - mean.square()).clamp(min=torch.finfo(mean.dtype).eps))
+
+
+def _moved(features: Tensor, found: Statistics, deployed: Statistics) -> Tensor:
+    """Features with the deployed mean and variance in place of those that were found; padding of texts stays zero."""
+    scale = (deployed.variance / found.variance).sqrt()
+    moved = (features - found.mean) * scale + deployed.mean
+    return moved if features.ndim < 3 else torch.where((features != 0).any(-1, keepdim=True), moved, features)
+
+
+def _named(found: Mapping[str, Statistics]) -> dict[str, Tensor]:
+    return {
+        f"{layer}.{name}": value
+        for layer, (mean, variance) in found.items()
+        for name, value in (("running_mean", mean), ("running_var", variance))
+    }

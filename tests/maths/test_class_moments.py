@@ -1,0 +1,80 @@
+"""What a change of class mix explains, and what it does not."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedade.maths.class_moments import class_moments, explained_share, unexplained_shift
+
+from .samples import QUICK
+
+CLASSES, CHANNELS = 4, 6
+
+
+def samples(seed: int, number: int, apart: float = 3.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Values of labelled samples whose classes lie `apart`, and the classes' centres."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = apart * torch.randn(CLASSES, CHANNELS, generator=generator, dtype=torch.float64)
+    labels = torch.arange(number) % CLASSES
+    return centres[labels] + torch.randn(number, CHANNELS, generator=generator, dtype=torch.float64), labels, centres
+
+
+@QUICK
+@given(st.integers(0, 1000))
+def test_class_means_are_found_and_noise_is_drawn_together(seed):
+    values, labels, centres = samples(seed, 4000)
+    found = class_moments(values, labels, CLASSES)
+    torch.testing.assert_close(found.means, centres, atol=0.2, rtol=0)
+    torch.testing.assert_close(found.within, torch.ones_like(found.within), atol=0.15, rtol=0)
+    noise, labels, _ = samples(seed, 40, apart=0.0)
+    drawn = class_moments(noise, labels, CLASSES).means
+    raw = torch.stack([noise[labels == label].mean(0) for label in range(CLASSES)])
+    assert (drawn - drawn.mean(0)).norm() < (raw - raw.mean(0)).norm()
+
+
+def test_a_class_without_samples_has_the_common_mean():
+    values, labels, _ = samples(0, 300)
+    seen = labels != 2
+    found = class_moments(values[seen], labels[seen], CLASSES)
+    torch.testing.assert_close(found.means[2], found.means[[0, 1, 3]].mean(0))
+    assert found.means.isfinite().all()
+
+
+def test_the_explained_share_grows_with_the_distance_of_the_classes():
+    shares = [float(explained_share(class_moments(*samples(1, 2000, apart)[:2], CLASSES))) for apart in (0, 0.3, 1, 5)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.01
+    assert shares[-1] > 0.9
+
+
+@QUICK
+@given(st.integers(0, 1000), st.integers(0, CLASSES - 1))
+def test_another_class_mix_is_no_shift_and_other_inputs_are(seed, only):
+    values, labels, _ = samples(seed, 4000)
+    moments = class_moments(values[:2000], labels[:2000], CLASSES)
+    batch = values[2000:][labels[2000:] == only][:50]
+    prior = torch.nn.functional.one_hot(torch.tensor(only), CLASSES).double()
+    assert unexplained_shift(batch.mean(0), 50, prior, moments, 4.0).trust == 0
+    moved = unexplained_shift(batch.mean(0) + 5, 50, prior, moments, 4.0)
+    assert moved.trust > 0.9
+    torch.testing.assert_close(moved.size, torch.full_like(moved.size, 5.0), atol=1.0, rtol=0)
+
+
+@QUICK
+@given(st.integers(0, 1000), st.floats(0.1, 3))
+def test_without_doubt_the_whole_residual_is_kept(seed, offset):
+    values, labels, _ = samples(seed, 400)
+    moments = class_moments(values, labels, CLASSES)
+    prior = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
+    found = unexplained_shift(values.mean(0) + offset, 50, prior, moments, 0.0)
+    torch.testing.assert_close(found.size, values.mean(0) + offset - moments.means.mean(0))
+
+
+@pytest.mark.parametrize("larger", [1.0, 2.0, 10.0])
+def test_more_doubt_never_believes_more(larger):
+    values, labels, _ = samples(3, 400)
+    moments = class_moments(values, labels, CLASSES)
+    prior = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
+    trusts = [unexplained_shift(values[:50].mean(0) + 0.5, 50, prior, moments, doubt).trust for doubt in (0.5, larger)]
+    assert trusts[1] <= trusts[0]

@@ -1,0 +1,86 @@
+"""What Fed-ADE+ promises, part by part."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedade.core.method import Observation
+from fedade.maths.reweighting import reweight
+from fedade.methods.fed_ade_plus import FedAdePlus
+from fedade.parts.priors import deployed_probabilities
+
+from ..helpers import final_world, mean, run
+
+OFF = {"correction": "none", "reweighting": False, "gradient_steps": False}
+
+
+def observed(method, scenario, timestep=4, client=0):
+    deployment = scenario.deployment
+    inputs = scenario.streams.draw(np.array([client]), timestep).inputs[0]
+    key = torch.tensor(7)
+    shared, state = method.init_server(deployment), method.init_client(deployment)
+    state, plan = method.observe(deployment, state, shared, Observation(inputs, torch.tensor(timestep), key))
+    return deployment, inputs, shared, state, plan
+
+
+def test_with_every_part_off_it_is_the_deployed_model(scenario_factory):
+    method = FedAdePlus(**OFF)
+    deployment, inputs, shared, state, _ = observed(method, scenario_factory(kind="both"))
+    found = method.predict(deployment, state, shared, inputs)
+    torch.testing.assert_close(found, deployed_probabilities(deployment, inputs), atol=1e-5, rtol=1e-4)
+
+
+def test_reweighting_alone_corrects_the_deployed_model_by_the_prior(scenario_factory):
+    method = FedAdePlus(**{**OFF, "reweighting": True})
+    deployment, inputs, shared, state, plan = observed(method, scenario_factory())
+    expected = reweight(deployed_probabilities(deployment, inputs), plan["prior"], deployment.source_prior)
+    torch.testing.assert_close(method.predict(deployment, state, shared, inputs), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("correction", ["class-aware", "batch"])
+def test_corrected_statistics_are_kept_for_predictions(scenario_factory, correction):
+    method = FedAdePlus(correction=correction, gradient_steps=False)
+    deployment, inputs, shared, state, plan = observed(method, scenario_factory(kind="covariate", samples=30))
+    moved = [name for name, value in state.statistics.items() if not torch.equal(value, deployment.parameters[name])]
+    assert moved
+    assert 0 < plan["trust"] <= 1
+    assert not torch.equal(
+        method.predict(deployment, state, shared, inputs), deployed_probabilities(deployment, inputs)
+    )
+
+
+def test_corrupted_inputs_are_trusted_to_have_changed_more_than_clean_ones(scenario_factory):
+    method = FedAdePlus(gradient_steps=False)
+    trusts = [
+        np.mean([
+            float(observed(method, scenario_factory(kind=kind, samples=30), client=client)[-1]["trust"])
+            for client in range(6)
+        ])
+        for kind in ("none", "label", "covariate")
+    ]  # fmt: skip
+    assert trusts[0] < trusts[2]
+    assert trusts[1] < trusts[2]
+
+
+def test_without_gradient_steps_nothing_travels(scenario_factory):
+    rows = run(FedAdePlus(gradient_steps=False), scenario_factory())
+    assert mean(rows, "bytes_sent") == 0
+    assert mean(run(FedAdePlus(), scenario_factory()), "bytes_sent") > 0
+
+
+def test_without_sharing_every_client_moves_a_body_of_its_own(scenario_factory):
+    scenario = scenario_factory()
+    world = final_world(FedAdePlus(share=False, rate={"low": 0.01, "high": 0.1}), scenario)
+    bodies = {name: value for name, value in world.clients.own.items() if name.startswith("body.")}
+    assert bodies
+    assert any(not torch.allclose(value[0], value[1]) for value in bodies.values())
+    assert mean(run(FedAdePlus(share=False), scenario), "bytes_sent") == 0
+
+
+def test_memory_can_be_switched_off(scenario_factory):
+    scenario = scenario_factory(alpha=0.1, samples=30, schedule="squ")
+    with_memory = final_world(FedAdePlus(gradient_steps=False), scenario).clients.regimes
+    without = final_world(FedAdePlus(gradient_steps=False, track=False), scenario).clients.regimes
+    assert (with_memory.counts.sum(-1) >= without.counts.sum(-1)).all()
+    assert without.counts.sum(-1).max() <= 31
+    assert with_memory.counts.sum(-1).max() > 31

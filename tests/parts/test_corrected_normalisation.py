@@ -1,0 +1,101 @@
+"""Statistics of a batch, without what its classes explain."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedade.core.normalisation import batch_statistics
+from fedade.parts.corrected_normalisation import (
+    FEATURES,
+    PriorCorrected,
+    corrected_pass,
+    deployed_statistics,
+    plain_layers,
+    reference_moments,
+    settled_pass,
+)
+
+from .networks import with_body
+
+
+@pytest.fixture
+def scenario(scenario_factory):
+    return scenario_factory(kind="covariate", samples=30)
+
+
+def batch(scenario, timestep: int = 4):
+    return scenario.streams.draw(np.arange(1), timestep).inputs[0]
+
+
+def test_every_layer_is_measured_and_plain_ones_come_first(scenario):
+    moments = reference_moments(scenario.deployment)
+    named = {name.removesuffix(".running_mean") for name in scenario.deployment.parameters if "running_mean" in name}
+    assert set(moments) == named
+    plain = plain_layers(moments)
+    assert plain <= set(moments)
+    assert reference_moments(scenario.deployment) is moments
+
+
+def test_no_layer_to_correct_is_the_deployed_model(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, frozenset(), 1.0)
+    expected = deployment.network.logits(deployment.parameters, inputs)
+    torch.testing.assert_close(found.logits, expected, atol=1e-5, rtol=1e-4)
+    assert found.statistics == {}
+    assert found.trust == 0
+
+
+def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    moments = reference_moments(deployment)
+    seen = {}
+
+    class Watching(PriorCorrected):
+        def statistics(self, layer, inputs, deployed):
+            seen.setdefault(layer, (batch_statistics(inputs), deployed))
+            return super().statistics(layer, inputs, deployed)
+
+    strategy = Watching(moments, deployment.source_prior, frozenset(moments), 0.0)
+    deployment.network.represent(deployment.parameters, inputs, strategy)
+    assert set(strategy.found) == set(moments)
+    for layer, found in strategy.found.items():
+        own, deployed = seen[layer]
+        expected = deployed.mean + own.mean - deployment.source_prior @ moments[layer].first.means
+        torch.testing.assert_close(found.mean, expected, atol=1e-4, rtol=1e-4)
+        assert (found.variance >= 0.19 * deployed.variance).all()
+
+
+def test_a_pass_can_be_repeated_with_what_it_found(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    layers = frozenset(reference_moments(deployment))
+    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0)
+    assert found.statistics.keys() == deployed_statistics(deployment).keys()
+    again = settled_pass(deployment, deployment.parameters, found.statistics, inputs)
+    torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
+
+
+def test_great_doubt_keeps_the_deployed_statistics(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    layers = frozenset(reference_moments(deployment))
+    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1e9)
+    for name, value in deployed_statistics(deployment).items():
+        torch.testing.assert_close(found.statistics[name], value)
+
+
+def test_features_are_corrected_where_there_is_no_batch_norm(scenario):
+    deployment = with_body(scenario.deployment, nn.GroupNorm(2, 4))
+    moments = reference_moments(deployment)
+    assert set(moments) == {FEATURES}
+    inputs, prior = batch(scenario), deployment.source_prior
+    found = corrected_pass(deployment, deployment.parameters, inputs, prior, frozenset(moments), 0.0)
+    features = deployment.network.represent(deployment.parameters, inputs)
+    shift = features.mean(0) - prior @ moments[FEATURES].first.means
+    mean = found.statistics[f"{FEATURES}.running_mean"]
+    torch.testing.assert_close(mean, moments[FEATURES].first.means.mean(0) + shift, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(found.features.mean(0), mean - shift, atol=1e-3, rtol=1e-2)
+    again = settled_pass(deployment, deployment.parameters, found.statistics, inputs)
+    torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
+    untouched = settled_pass(deployment, deployment.parameters, deployed_statistics(deployment), inputs)
+    expected = deployment.network.classify(deployment.parameters, features)
+    torch.testing.assert_close(untouched, expected, atol=1e-4, rtol=1e-3)
