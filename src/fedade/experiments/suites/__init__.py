@@ -7,6 +7,7 @@ from fedade.experiments.suites.ablations import TABLE3, TABLE4
 from fedade.experiments.suites.cell import Suite
 from fedade.experiments.suites.comparisons import TABLE1, TABLE2, TABLE_EXPONENTIAL, TABLE_GAUSSIAN
 from fedade.experiments.suites.figures import FIG_DIRICHLET, FIG_LR, FIG_SCHEDULES
+from fedade.experiments.suites.kinds import KINDS_OF_SHIFT, KINDS_PARTS
 from fedade.experiments.suites.small import SMOKE, THEORY
 
 SUITES: Mapping[str, Suite] = {
@@ -22,6 +23,8 @@ SUITES: Mapping[str, Suite] = {
         FIG_LR,
         FIG_SCHEDULES,
         FIG_DIRICHLET,
+        KINDS_OF_SHIFT,
+        KINDS_PARTS,
         THEORY,
     )
 }

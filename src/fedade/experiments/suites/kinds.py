@@ -1,0 +1,67 @@
+"""Every kind of shift: which method can be used without knowing it, and what each part of Fed-ADE+ does."""
+
+from collections.abc import Sequence
+
+from fedade.experiments.suites.cell import Cell, Row, Suite, grid
+from fedade.experiments.suites.rows import PAPER, YARDSTICKS
+from fedade.maths.schedules import SCHEDULES
+
+KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
+"""Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""
+
+SAMPLES, FEW_SAMPLES = 50, 10
+
+_UNSUPERVISED = (
+    *PAPER,
+    *(Row(name, name) for name in ("prior-bbse", "prior-em", "flh-ftl", "bn-adapt")),
+    Row("batch statistics", "bn-adapt", {"mode": "batch"}),
+    *(Row(name, name) for name in ("tent", "sar", "fed-ade-plus")),
+)
+
+_PARTS = (
+    Row("Fed-ADE+", "fed-ade-plus"),
+    Row("w/o memory", "fed-ade-plus", {"track": False}),
+    Row("w/o correction", "fed-ade-plus", {"correction": "none"}),
+    Row("plain batch statistics", "fed-ade-plus", {"correction": "batch"}),
+    Row("w/o reweighting", "fed-ade-plus", {"reweighting": False}),
+    Row("w/o gradient steps", "fed-ade-plus", {"gradient_steps": False}),
+    Row("w/o sharing", "fed-ade-plus", {"share": False}),
+)
+
+
+def _cells(
+    suite: str, dataset: str, rows: Sequence[Row], seeds: Sequence[int], schedules: Sequence[str], samples: int
+) -> list[Cell]:
+    return [
+        cell
+        for kind, images in KINDS.items()
+        for cell in grid(
+            suite,
+            (f"{dataset}-{images}",),
+            rows,
+            seeds,
+            # Without a shift a schedule says nothing.
+            schedules[:1] if kind == "none" else schedules,
+            changes={"scenario": {"kind": kind, "samples": samples}},
+            varied={"samples": samples},
+        )
+    ]
+
+
+def _kinds(seeds: Sequence[int]) -> list[Cell]:
+    rows = (*_UNSUPERVISED, *YARDSTICKS)
+    cells = [
+        cell for data in ("cifar10", "cifar100") for cell in _cells("kinds", data, rows, seeds, SCHEDULES, SAMPLES)
+    ]
+    return [*cells, *_cells("kinds", "cifar10", rows, seeds, SCHEDULES, FEW_SAMPLES)]
+
+
+def _parts(seeds: Sequence[int]) -> list[Cell]:
+    return _cells("kinds-parts", "cifar10", (*_PARTS, *YARDSTICKS), seeds, ("lin", "squ"), SAMPLES)
+
+
+KINDS_OF_SHIFT = Suite(
+    "kinds", "every method under label shift, covariate shift, both and none, also with small batches", _kinds,
+    (0, 1, 2, 3, 4),
+)  # fmt: skip
+KINDS_PARTS = Suite("kinds-parts", "Fed-ADE+ without one of its parts, under every kind of shift", _parts)
