@@ -1,9 +1,13 @@
 import os
 import shutil
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; must be set before torch is imported
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on a CPU; read when Triton is imported
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So a shell starts what runs in the background, and processes that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 

@@ -147,7 +147,7 @@ def maximum_a_posteriori(
 def posterior_mode(
     probabilities: Float[Tensor, "*C n K"],
     source_mean_prediction: Float[Tensor, " K"],
-    pseudo_counts: Float[Tensor, "*C K"],
+    pseudo_counts: Float[Tensor, "*#C K"],
     iterations: int = 100,
 ) -> Float[Tensor, "*C K"]:
     """The most probable prior of a batch, given samples that were counted before: expectation-maximisation."""
