@@ -97,6 +97,7 @@ def bits(folder):
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_suite_goes_on_and_ends_with_the_same_bits(bench, tmp_path, cache):
     bench("long", "--out", "whole", "--json", code=0)
     killed = tmp_path / "killed"
@@ -115,6 +116,7 @@ def test_a_killed_suite_goes_on_and_ends_with_the_same_bits(bench, tmp_path, cac
     assert not list(killed.rglob("checkpoint")), "nothing is left of the way there"
 
 
+@pytest.mark.slow
 def test_two_runners_share_a_folder_and_run_every_cell_once(bench, tmp_path, cache):
     log = tmp_path / "log"
     runners = [start(tmp_path / "t", cache, "tiny", "--json", log=log) for _ in range(2)]
