@@ -11,8 +11,8 @@ from fedade.core.deployment import Reference
 from fedade.core.errors import FedadeError
 from fedade.core.method import Observation
 from fedade.methods.cotta import Cotta
-from fedade.parts.local_model import trainable_parameters
 from fedade.parts.norm_layers import batch_logits
+from fedade.parts.participation import trainable
 
 from ..helpers import final_world, run
 
@@ -41,7 +41,7 @@ def flat(parameters) -> torch.Tensor:
 
 
 def test_weights_are_restored_at_random(scenario, observation):
-    source = flat(trainable_parameters(scenario.deployment))
+    source = flat(trainable(scenario.deployment))
     kept = flat(after(Cotta(**UNSURE, views=2, restoration=0.0), scenario, observation)[0].student) == source
     some = flat(after(Cotta(**UNSURE, views=2, restoration=0.3), scenario, observation)[0].student) == source
     moved = ~kept
@@ -51,7 +51,7 @@ def test_weights_are_restored_at_random(scenario, observation):
 
 
 def test_restored_weights_differ_from_timestep_to_timestep(scenario, observation):
-    method, source = Cotta(**UNSURE, views=2, restoration=0.5), flat(trainable_parameters(scenario.deployment))
+    method, source = Cotta(**UNSURE, views=2, restoration=0.5), flat(trainable(scenario.deployment))
     once, twice = after(method, scenario, observation, 1)[0], after(method, scenario, observation, 2)[0]
     assert not torch.equal(flat(once.student) == source, flat(twice.student) == source)
 

@@ -5,37 +5,18 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.core.tokens import PADDING
+from fedade.core.tokens import PADDING, Tokeniser
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.texts import LabelledTexts, TextDataset
 
 FORMAT_VERSION = 1
 """Part of every key: raised when the same texts would give other rows."""
-
-
-class Tokeniser(Protocol):
-    """Turns texts into token numbers."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A name that two tokenisers share only if they give the same numbers."""
-        ...
-
-    @property
-    def context(self) -> int:
-        """Tokens that the model can read at once."""
-        ...
-
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token numbers of every text."""
-        ...
 
 
 def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache: Path) -> Dataset:

@@ -210,11 +210,11 @@ class FedAdePlus(BaseModel):
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
         moments = reference_moments(deployment)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(moments)
-        plain = plain_layers(moments) & everywhere
-        expected = regimes.forecast(known, deployment.source_prior)
         if self.correction == "batch":
             found = corrected_pass(deployment, model, inputs, deployment.source_prior, everywhere, 0.0)
             return found, self._read(deployment, known, found)
+        expected = regimes.forecast(known, deployment.source_prior)
+        plain = plain_layers(moments) & everywhere
         first = corrected_pass(deployment, model, inputs, expected, plain, self.doubt)
         prior = self._read(deployment, known, first).prior
         found = corrected_pass(deployment, model, inputs, prior, everywhere, self.doubt)

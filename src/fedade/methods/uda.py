@@ -31,8 +31,8 @@ from fedade.parts.domain_pairs import (
     embed,
     source_loss,
 )
-from fedade.parts.local_model import trainable_parameters
 from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.participation import trainable
 from fedade.parts.rates import RateBounds
 
 
@@ -75,7 +75,7 @@ class Uda(BaseModel):
         )
 
     def init_client(self, deployment: Deployment) -> UdaClient:
-        adversarial, own = self.alignment == "dann", trainable_parameters(deployment)
+        adversarial, own = self.alignment == "dann", trainable(deployment)
         return UdaClient(
             own=own,
             discriminator=new_discriminator(deployment.initial_feature, self.discriminator_width)

@@ -30,8 +30,8 @@ from fedade.parts.domain_pairs import (
     embed,
     source_loss,
 )
-from fedade.parts.local_model import trainable_parameters
 from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.participation import trainable
 from fedade.parts.rates import RateBounds
 from fedade.parts.universal import Dance, Discriminators, Memory, Prototypes, Situation, Uan, Universal
 
@@ -87,7 +87,7 @@ class Unida(BaseModel):
 
     def init_client(self, deployment: Deployment) -> UnidaClient:
         memory, discriminators = self._universal.start(deployment)
-        own, steps = trainable_parameters(deployment), torch.zeros_like(deployment.accuracy)
+        own, steps = trainable(deployment), torch.zeros_like(deployment.accuracy)
         return UnidaClient(own, memory, discriminators, steps, self.optimiser.start(own))
 
     def observe(

@@ -8,7 +8,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.normalisation import Mixed
 from fedade.core.split import Parameters
-from fedade.parts.local_model import trainable_parameters
+from fedade.parts.participation import trainable
 
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
@@ -31,9 +31,7 @@ def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = 
 
 def adaptable(deployment: Deployment) -> dict[str, Tensor]:
     """All that gradient steps may move, and normalisation scales and shifts also where training leaves them alone."""
-    return trainable_parameters(deployment) | {
-        name: value for layer in _norm_layers(deployment) for name, value in layer.items()
-    }
+    return trainable(deployment) | {name: value for layer in _norm_layers(deployment) for name, value in layer.items()}
 
 
 def _norm_layers(deployment: Deployment) -> list[dict[str, Tensor]]:

@@ -1,37 +1,20 @@
 """Text networks by name: `hf:NAME_OR_PATH` (a hub name, a folder, a GGUF file) and `tiny-llama`."""
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
-from typing import Protocol
 
 import torch
 
 from fedade.core.errors import FedadeError
 from fedade.core.network import Network
+from fedade.core.tokens import Tokeniser
 from fedade.models.text import tiny
 from fedade.models.text.building import Adapters, text_network
 from fedade.models.text.parts import Layers
 from fedade.models.text.pretrained import load_model, load_tokeniser
 
 _PREFIX = "hf:"
-
-
-class Tokeniser(Protocol):
-    """From texts to token ids, without padding."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Two tokenisers that give other ids have other fingerprints."""
-        ...
-
-    @property
-    def context(self) -> int:
-        """Tokens that the model can read at once."""
-        ...
-
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]: ...
 
 
 def is_text(name: str) -> bool:
