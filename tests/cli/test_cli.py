@@ -165,6 +165,10 @@ BAD = [
 ]
 
 
+def test_a_suggestion_is_made_once(fedade):
+    assert fedade("runn").stderr.lower().count("did you mean") == 1
+
+
 @pytest.mark.parametrize(("words", "told"), BAD, ids=[" ".join(words) for words, _ in BAD])
 def test_bad_input_is_one_clear_line(fedade, words, told):
     done = fedade(*words)

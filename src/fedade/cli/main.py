@@ -1,6 +1,7 @@
 """`fedade`: the commands."""
 
 import os
+import re
 import sys
 from typing import Annotated, NoReturn
 
@@ -64,7 +65,8 @@ def main() -> None:
         message = error.format_message()  # type: ignore[attr-defined]
         if not message:  # help was asked for by saying nothing, and has been printed
             sys.exit(2)
-        _end(f"fedade: {message[0].lower()}{message[1:]} See `fedade --help`.", 2)
+        once = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # typer and newer clicks both suggest
+        _end(f"fedade: {once[0].lower()}{once[1:]} See `fedade --help`.", 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:
