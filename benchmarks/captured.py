@@ -68,7 +68,7 @@ def measure(work: Work, precision: Precision, profiled: bool) -> None:
             with profile(activities=[ProfilerActivity.CUDA]) as found:
                 graph.replay()
                 torch.cuda.synchronize()
-            print(found.key_averages().table(sort_by="cuda_time_total", row_limit=12, max_name_column_width=60))
+            print(found.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=90))
 
 
 def main() -> None:

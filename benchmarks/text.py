@@ -237,9 +237,9 @@ def measured(options: argparse.Namespace) -> dict[str, object]:
     """All figures of one model on one device."""
     device, precision, now = options.device, options.precision, CLOCKS[options.clock]
     timesteps = options.timesteps if options.timesteps is not None else 8 if device.startswith("cuda") else 1
-    set_multiplication(precision)
     begun = time.perf_counter()
-    network = network_of(options)
+    network = network_of(options)  # before products may be rounded: its layers are checked against the model's own
+    set_multiplication(precision)
     found: dict[str, object] = {
         "model": options.model or options.shape,
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"{torch.get_num_threads()} threads",

@@ -75,7 +75,7 @@ def test_vectorised_equals_loop_on_every_parameter(setting, objective, batch_siz
     deployment, looked, tolerance = setting
     method = FedAde(rate=RATES, objective=objective, batch_size=batch_size)
     fast, slow = (one_round(method, deployment, client_map, looked) for client_map in (Vectorised(), loop))
-    assert len(leaves(fast)) == len(leaves(slow)) > 40
+    assert len(leaves(fast)) == len(leaves(slow)) >= 40
     for one, other in zip(leaves(fast), leaves(slow), strict=True):
         torch.testing.assert_close(one, other, **tolerance)
 

@@ -38,10 +38,9 @@ class Pieces:
 
     round: Piece
     observe: Piece | None
-    """All clients' signals, once per timestep; the plain loop has them in its rounds, for participants."""
+    """All clients' signals, and their score before adapting, once per timestep; the plain loop has the signals in its
+    rounds, for participants."""
     score: Piece
-    scorings: int
-    """Per timestep."""
 
 
 class Contender(Protocol):
@@ -95,7 +94,7 @@ class Plain:
     def pieces(self) -> Pieces:
         plain = PlainLoop(self.work, self.scenario, SEEDS)
         batch = plain.draw(1)
-        return Pieces(lambda: plain.round(batch, 1, 0), None, lambda: plain.score(batch), scorings=1)
+        return Pieces(lambda: plain.round(batch, 1, 0), None, lambda: plain.score(batch))
 
     def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
         return plain_costs(self.work, unit)
@@ -163,7 +162,8 @@ class Simulated:
         sizes = torch.full((self.work.participants,), float(self.work.samples))
         with torch.no_grad():
             server = method.init_server(deployment)
-            states, plan = steps.observe(tree.repeat(method.init_client(deployment), self.work.clients), server, seen)
+            clients = tree.repeat(method.init_client(deployment), self.work.clients)
+            states, plan, _ = steps.observe(clients, server, seen, batch.labels)
 
         @torch.no_grad()
         def exchange() -> None:
@@ -171,13 +171,13 @@ class Simulated:
 
         @torch.no_grad()
         def observe() -> None:
-            steps.observe(states, server, seen)
+            steps.observe(states, server, seen, batch.labels)
 
         @torch.no_grad()
         def score() -> None:
             steps.score(states, server, batch.inputs, batch.labels)
 
-        return Pieces(exchange, observe, score, scorings=2)
+        return Pieces(exchange, observe, score)
 
     def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
         return simulated_costs(self.work, unit)

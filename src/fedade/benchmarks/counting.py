@@ -60,9 +60,9 @@ def plain_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
 
 
 def simulated_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
-    """Of the simulator: one round, and what a timestep adds: observing (own model, deployed model), scoring twice."""
+    """Of the simulator: one round, and what a timestep adds: observing, which scores as well, and scoring after."""
     one = work.participants * (unit.forward + work.joint_epochs * unit.step)
-    return one, (4 * work.clients) * unit.forward
+    return one, (2 * work.clients) * unit.forward
 
 
 class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]

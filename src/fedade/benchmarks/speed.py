@@ -121,7 +121,7 @@ def _watch_pieces(contender: Contender, work: Work, device: str, warm_up: bool) 
     observe = seconds_of(pieces.observe, device) if pieces.observe else 0.0
     # The plain loop's round holds its participants' signals: ours is charged for as many.
     share = observe * work.participants / work.clients
-    return _Seconds(work.rounds * one + observe + pieces.scorings * score, one + share)
+    return _Seconds(work.rounds * one + observe + score, one + share)
 
 
 def _best(seconds: Sequence[_Seconds]) -> _Seconds:

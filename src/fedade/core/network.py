@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedade.core.cost import count_pass
+from fedade.core.known_passes import remembered
 from fedade.core.normalisation import FROZEN, Normalisation, using
 from fedade.core.precision import Precision, computing
 from fedade.core.split import Parameters
@@ -82,9 +83,14 @@ class Network:
     def represent(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
         """Features h_ψ(x): `[n, d]`, or `[n, L, d]` of texts."""
         count_pass(len(inputs))
-        with using(normalisation), computing(self.precision):
-            features = _pass(self.body, _below(parameters, "body."), inputs)
-        return features.float() if features.dtype is torch.bfloat16 else features
+
+        def compute() -> Tensor:
+            with using(normalisation), computing(self.precision):
+                features = _pass(self.body, body, inputs)
+            return features.float() if features.dtype is torch.bfloat16 else features
+
+        body = _below(parameters, "body.")
+        return remembered((*body.values(), inputs), normalisation, compute)
 
     def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
         """Logits, `[n, K]`, of features."""

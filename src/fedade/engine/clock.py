@@ -115,8 +115,8 @@ class Clock:
         panel = None if present.scored is None else to_device(present.scored, device)
         clients, server = self._woken(world, present, device), world.server
 
-        before = _score(running, clients, server, batch, panel)
-        clients, plan = running.observe(clients, server, observation)
+        clients, plan, observed = running.observe(clients, server, observation, batch.labels)
+        before, *scored = (Scores(*(value.clone() for value in _of(scores, panel))) for scores in observed)
         sizes = torch.full(present.participants.shape[::2], float(batch.labels.shape[-1]), device=device)
         for number in range(present.participants.shape[1]):
             chosen = present.participants[:, number]
@@ -124,7 +124,7 @@ class Clock:
             clients, plan, server = running.exchange(
                 clients, plan, server, observation, to_device(chosen, device), to_device(keys, device), sizes
             )
-        after = _score(running, clients, server, batch, panel)
+        after = scored[0] if scored else _score(running, clients, server, batch, panel)
         computed = {
             "accuracy_pre": before.accuracy,
             "accuracy_post": after.accuracy,

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.cost import counting_passes
 from fedade.core.deployment import Deployment
+from fedade.core.known_passes import remembering_passes
 from fedade.core.method import FederatedMethod, Method
 from fedade.core.tree import Tree
 
@@ -34,7 +35,7 @@ class Maps:
 
 
 class Scores(NamedTuple):
-    """How well clients predict, `[A]`."""
+    """How well a client predicts; or all of them, `[A]`."""
 
     accuracy: Tensor
     finite: Tensor
@@ -61,25 +62,42 @@ class Steps:
 
     def score(self, clients: Tree, server: Tree, inputs: Tensor, labels: Tensor) -> Scores:
         """Accuracy on batches, and whether the predictions are finite."""
-        probabilities = self.maps.forward(
-            lambda client, own: self.method.predict(self.deployment, client, server, own), clients, inputs
+        scores: Scores = self.maps.forward(
+            lambda client, own, answers: self._scores(client, server, own, answers), clients, inputs, labels
         )
-        hits = probabilities.argmax(-1) == labels
-        return Scores(hits.double().mean(-1), probabilities.isfinite().flatten(1).all(1))
+        return scores
 
-    def observe(self, clients: Tree, server: Tree, observation: Any) -> tuple[Tree, Tree]:
-        """New states and plans of the timestep."""
+    def observe(
+        self, clients: Tree, server: Tree, observation: Any, labels: Tensor
+    ) -> tuple[Tree, Tree, tuple[Scores, ...]]:
+        """New states and plans of the timestep, and the scores before; and after, of a method without rounds.
+
+        In one call, because a pass that both need is then made once.
+        """
         # A local method does all its training here.
-        observing = self.maps.forward if isinstance(self.method, FederatedMethod) else self.maps.update
+        federated = isinstance(self.method, FederatedMethod)
+
+        def look(client: Tree, seen: Any, answers: Tensor) -> tuple[Tree, Tree, tuple[Scores, ...]]:
+            with remembering_passes():
+                before = self._scores(client, server, seen.inputs, answers)
+                moved, plan = self.method.observe(self.deployment, client, server, seen)
+                if federated:
+                    return moved, plan, (before,)
+                return moved, plan, (before, self._scores(moved, server, seen.inputs, answers))
+
         found, self.observe_passes = _measured(
-            observing,
-            lambda client, seen: self.method.observe(self.deployment, client, server, seen),
-            clients,
-            observation,
+            self.maps.forward if federated else self.maps.update, look, clients, observation, labels
         )
         # Cloned, because a map may return views of common memory, and participants write their rows.
-        clients, plan = tree.tree_map(torch.clone, found)
-        return clients, plan
+        cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, found)
+        return cloned
+
+    def _scores(self, client: Tree, server: Tree, inputs: Tensor, labels: Tensor) -> Scores:
+        """Of one client; the experiment's passes, not the method's."""
+        with counting_passes():
+            probabilities = self.method.predict(self.deployment, client, server, inputs)
+        hits = probabilities.argmax(-1) == labels
+        return Scores(hits.double().mean(-1), probabilities.isfinite().all())
 
     def exchange(
         self, clients: Tree, plan: Tree, server: Tree, observation: Any, chosen: Tensor, keys: Tensor, sizes: Tensor

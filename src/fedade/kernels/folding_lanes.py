@@ -22,7 +22,7 @@ def folded(
     """Weights `[outputs, channels, kernel, kernel]` and bias of one client."""
     tensors = (value[None] for value in (weights, scale, shift, mean, variance))
     both: tuple[Tensor, Tensor] = Fold.apply(eps, *tensors)
-    return both[0][0], both[1][0]
+    return both[0].squeeze(0), both[1].squeeze(0)  # an index would be zeros and a copy on the way back
 
 
 class Fold(Function):
@@ -35,7 +35,7 @@ class Fold(Function):
         """Run the kernel."""
         lanes = max(len(value) for value in (weights, scale, shift, mean, variance))
         outputs, channels, kernel = weights.shape[1:4]
-        parts = [value.contiguous() for value in (weights, scale, shift, mean, variance)]
+        parts = [_dense(value) for value in (weights, scale, shift, mean, variance)]
         result = weights.new_empty((lanes, outputs, kernel, kernel, channels))
         bias = weights.new_empty((lanes, outputs))
         fold_kernel[(outputs, lanes)](
@@ -52,15 +52,18 @@ class Fold(Function):
 
     @staticmethod
     def backward(ctx: Any, of_weights: Tensor, of_bias: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of weights, scale and shift; statistics are fixed."""
+        """Gradients of weights, scale and shift; and of statistics, for those who learn them."""
+        of_own, of_scale = FoldGradient.apply(ctx.eps, of_weights, of_bias, *ctx.saved_tensors)
+        of_mean, of_variance = None, None
         if any(ctx.needs_input_grad[4:]):
-            raise NotImplementedError("statistics that are folded are constants; use Affine.combined to learn them")
-        found = FoldGradient.apply(ctx.eps, of_weights, of_bias, *ctx.saved_tensors)
+            _, scale, _, variance = ctx.saved_tensors
+            width = variance + ctx.eps
+            of_mean, of_variance = -of_bias * scale * width.rsqrt(), -0.5 * of_scale * scale / width
         own = (
-            gradient if len(gradient) == lanes else gradient.sum(0, keepdim=True)
-            for gradient, lanes in zip((*found, of_bias), ctx.lanes, strict=False)
+            gradient if gradient is None or len(gradient) == lanes else gradient.sum(0, keepdim=True)
+            for gradient, lanes in zip((of_own, of_scale, of_bias, of_mean, of_variance), ctx.lanes, strict=True)
         )
-        return None, *own, None, None
+        return None, *own
 
     @staticmethod
     def vmap(info: Any, in_dims: Dims, eps: float, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
@@ -80,8 +83,8 @@ class FoldGradient(Function):
         lanes = max(len(value) for value in (of_weights, of_bias, weights, scale))
         outputs, channels, kernel = weights.shape[1:4]
         parts = [
-            of_weights.permute(0, 1, 3, 4, 2).contiguous(),
-            *(value.contiguous() for value in (of_bias, weights, scale, mean, variance)),
+            _dense(of_weights.permute(0, 1, 3, 4, 2)),
+            *(_dense(value) for value in (of_bias, weights, scale, mean, variance)),
         ]
         own = weights.new_empty((lanes, outputs, channels, kernel, kernel))
         of_scale = weights.new_empty((lanes, outputs))
@@ -104,6 +107,11 @@ class FoldGradient(Function):
         """Clients are lanes."""
         results = FoldGradient.apply(eps, *as_lanes(info.batch_size, in_dims[1:], tensors))
         return mapped_again(info.batch_size, results)
+
+
+def _dense(lanes: Tensor) -> Tensor:
+    """Lanes without gaps within; between them there may be some, as where each is a part of a client's vector."""
+    return lanes if lanes[0].is_contiguous() else lanes.contiguous()
 
 
 def _lane_strides(parts: list[Tensor]) -> list[int]:

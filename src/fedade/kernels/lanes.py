@@ -61,7 +61,8 @@ def fused_layers(
     after = [padding[layer.source] if layer.source < len(inputs) else 0 for layer in layers]
     kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(weights, after, strict=True)]
     plan = Plan(tuple(layers), len(inputs), pooled, precision)
-    result: Tensor = LayerChain.apply(plan, *images, *kernels, *(bias[None] for bias in biases))[0][0]
+    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *(bias[None] for bias in biases))
+    result = results[0].squeeze(0)
     return result if pooled else result.permute(0, 3, 1, 2)
 
 

@@ -133,8 +133,9 @@ class FedAde(BaseModel):
             "s_unc": found.unc,
             "s_rep": found.rep,
             "s": found.combined,
-            "prior": batch_prior(deployment, observation.inputs, self.prior),
         }
+        if "reference" in OBJECTIVES[self.objective].examples:  # nothing else asks for the prior, which takes a pass
+            plan["prior"] = batch_prior(deployment, observation.inputs, self.prior)
         return client._replace(own=own, previous=current), plan
 
     def local_round(
@@ -204,7 +205,7 @@ class FedAde(BaseModel):
             deployment,
             OBJECTIVES[self.objective],
             observation.inputs,
-            plan["prior"],
+            plan.get("prior", deployment.source_prior),
             plan["learning_rate"],
             evaluation(self.normalisation, self.mix_weight),
             optimiser=self.optimiser,

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.core.network import Network
+from fedade.core.network import HasBase, Network
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Labelled
+from fedade.scenarios.gradients import Gradients
 from fedade.scenarios.settings import PretrainingSettings
 
 Progress = Callable[[int, int], None]
@@ -58,7 +59,8 @@ def pretrain(
     seeds = Seeds(settings.seed)
     between = max(1, min(CHECKPOINT_EPOCHS, settings.epochs // 10))
     begin = _restore(checkpoint, model, optimiser, schedule, steps)
-    mixed = torch.autocast(device.split(":")[0], dtype=torch.bfloat16, enabled=device.startswith("cuda"))
+    # Small operations of a deep network; statistics of batches, which recording would move once more, are elsewhere.
+    gradients = Gradients(model, device, replayed=isinstance(network.body, HasBase))
     for epoch in range(begin, settings.epochs):
         generator = seeds.generator("pretraining", epoch=epoch)
         order = torch.from_numpy(generator.permutation(len(labels))).to(device)
@@ -68,10 +70,7 @@ def pretrain(
             batch = inputs[rows]
             if settings.augment:
                 batch = flip_and_shift(batch, torch.from_numpy(generator.random((len(rows), 3))).to(device))
-            with mixed:
-                loss = F.cross_entropy(model(batch), labels[rows])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            gradients.of(batch, labels[rows])
             if settings.clip is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
             optimiser.step()
