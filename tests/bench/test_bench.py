@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedade.core import trace
 from fedade.experiments.bench import work
@@ -145,6 +146,18 @@ def test_a_cell_that_failed_for_a_passing_reason_can_be_mended(bench, tmp_path, 
     )
     assert mended["failed"] == []
     assert not list((tmp_path / "t").rglob("failure.json"))
+
+
+def test_a_full_gpu_is_told_in_one_line_with_the_remedy(bench, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of")
+
+    monkeypatch.setattr(work, "run_one", full)
+    failed = json.loads(bench("tiny", "--out", "t", "--only", "method=source", "--json", code=1).stdout)["failed"]
+    (reason,) = {one["reason"] for one in failed}
+    assert "--jobs" in reason
+    assert "--retry-failed" in reason
+    assert "MiB" not in reason
 
 
 def test_data_that_are_not_there_fail_their_cells_only(bench, tmp_path, monkeypatch):

@@ -58,6 +58,13 @@ def test_every_contender_can_be_run_whole_and_in_pieces():
                 piece()
 
 
+def test_contenders_of_a_precision_that_was_not_asked_for_are_judged_too():
+    """On a GPU the plain loop multiplies in TF32, whatever is asked of ours."""
+    tiny = replace(SMALL, clients=10, participants=10, timesteps=1)
+    found = measure(tiny, "cpu", ("bf16",), 1, False, lambda *_: None)
+    assert {"float32", "bf16", "bytes"} <= set(found.ceilings)
+
+
 def test_costs_are_those_of_the_layers():
     work = Work(samples=7)
     unit = unit_costs(work)

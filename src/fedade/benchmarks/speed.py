@@ -77,8 +77,11 @@ def measure(
     """Time all contenders in turn, several times, and keep each one's best: other work on the machine only adds."""
     scenario = random_scenario(work, device)
     set_threads(sum(value.numel() for value in scenario.deployment.parameters.values()))
-    ceilings = {"bytes": bytes_per_second(device)} | {name: flops_per_second(device, name) for name in precisions}
     known = contenders(work, scenario, precisions)
+    ceilings: dict[str, float] = {
+        name: flops_per_second(device, name) for name in sorted({one.precision for one in known})
+    }
+    ceilings["bytes"] = bytes_per_second(device)
     unit: Unit = "round" if device == "cpu" else "timestep"
     watch = _watch_pieces if unit == "round" else _watch_timesteps
     found: list[list[_Seconds]] = [[] for _ in known]

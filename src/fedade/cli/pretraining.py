@@ -41,5 +41,5 @@ def pretrain_command(
     else:
         typer.echo(
             f"{experiment.scenario.model} on {experiment.scenario.dataset}: {100 * float(deployment.accuracy):.2f}% on "
-            f"held-out images, temperature {float(deployment.temperature):.2f}, {found['seconds']} s"
+            f"held-out samples, temperature {float(deployment.temperature):.2f}, {found['seconds']} s"
         )

@@ -1,5 +1,6 @@
-"""From host memory to a device without waiting for it."""
+"""Memory of devices."""
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -14,3 +15,10 @@ def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
     if torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def release_memory(device: str) -> None:
+    """Give back what PyTorch keeps for later: other processes may be waiting for it."""
+    if device.startswith("cuda"):
+        gc.collect()
+        torch.cuda.empty_cache()

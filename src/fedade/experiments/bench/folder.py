@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import filelock
+import torch
 from pydantic import ValidationError
 
 from fedade import __version__
@@ -122,8 +123,7 @@ class CellFolder:
 
     def fail(self, error: BaseException) -> Finding:
         """Record why there is no result."""
-        reason = str(error) if isinstance(error, FedadeError) else f"{type(error).__name__}: {error}"
-        reason = " ".join(reason.split())
+        reason = " ".join(_reason(error).split())
         told = {"reason": reason, "traceback": "".join(traceback.format_exception(error))}
         storage.write_json(self.path / "failure.json", told)
         return Finding("failed", reason=reason)
@@ -138,6 +138,14 @@ class CellFolder:
         while (aside := self.path.with_suffix(f".corrupt-{number}")).exists():
             number += 1
         return self.path.rename(aside)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FedadeError):
+        return str(error)
+    if isinstance(error, torch.OutOfMemoryError):  # whose own words are a page of addresses
+        return "the GPU has too little memory left; run again with a smaller --jobs and --retry-failed"
+    return f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)

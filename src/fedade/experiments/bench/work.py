@@ -9,6 +9,7 @@ from pathlib import Path
 import filelock
 
 from fedade.core import storage
+from fedade.core.devices import release_memory
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
@@ -93,9 +94,13 @@ def _run(places: Sequence[CellFolder], task: Task, report: Report) -> list[Findi
         _advance([place for place in places if not place.trace.exists()], task, report)
         return [place.finish() for place in places]
     except Exception as error:  # noqa: BLE001 - whatever stops a cell is recorded, and the others go on
-        if len(places) > 1:  # the batch fell with one of them; alone, each falls or stands by itself
-            return [finding for place in places for finding in _run([place], task, report)]
-        return [places[0].fail(error)]
+        if len(places) == 1:
+            return [places[0].fail(error)]
+    finally:
+        release_memory(task.device)
+    # The batch fell with one of them; alone, each falls or stands by itself. Outside of `except`, which would hold what
+    # the batch had in memory.
+    return [finding for place in places for finding in _run([place], task, report)]
 
 
 def _advance(places: Sequence[CellFolder], task: Task, report: Report) -> None:
