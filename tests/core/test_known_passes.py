@@ -1,15 +1,17 @@
 """Passes that scoring and observing have in common are made once, and nothing else changes."""
 
-from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
+from fedade.core import network
 from fedade.core.known_passes import remembered, remembering_passes
 from fedade.core.normalisation import FROZEN, Mixed, Recording
-from fedade.engine import steps
+from fedade.core.scenario import Batch, Streams
 from fedade.methods import METHODS
+from fedade.scenarios.pool_features import PIECE
 from tests.helpers import run
 
 QUICK = {"training_rounds": 2, "views": 2}
@@ -18,6 +20,27 @@ QUICK = {"training_rounds": 2, "views": 2}
 def build(name):
     fields = getattr(METHODS[name], "func", METHODS[name]).model_fields
     return METHODS[name](**{key: value for key, value in QUICK.items() if key in fields})
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Streams that do not know features."""
+
+    streams: Streams
+
+    def __getattr__(self, name):
+        return getattr(self.streams, name)
+
+    def draw(self, clients, timestep, purpose="stream") -> Batch:
+        return self.streams.draw(clients, timestep, purpose)._replace(known=None)
+
+
+class Inverted(Plain):
+    """Streams that change the inputs of others."""
+
+    def draw(self, clients, timestep, purpose="stream") -> Batch:
+        batch = self.streams.draw(clients, timestep, purpose)
+        return batch._replace(inputs=255 - batch.inputs)
 
 
 def passes_of_bodies(scenario, monkeypatch):
@@ -29,26 +52,76 @@ def passes_of_bodies(scenario, monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("name", ["source", "prior-em", "flh-ftl", "oracle-prior"])
-def test_one_pass_where_the_network_stays(scenario_factory, monkeypatch, name):
+FROZEN_METHODS = ("source", "prior-em", "flh-ftl", "oracle-prior")
+
+
+@pytest.mark.parametrize("name", FROZEN_METHODS)
+def test_one_pass_a_timestep_where_the_network_stays(scenario_factory, monkeypatch, name):
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
+    plain = replace(scenario, streams=Plain(scenario.streams))
     made = passes_of_bodies(scenario, monkeypatch)
-    method = build(name)
-    began = len(made)
-    run(method, scenario, vectorised=False)
-    own = [samples for samples in made[began:] if samples == scenario.streams.draw(np.arange(1), 1).inputs.shape[1]]
-    assert len(own) == 3 * 2
+    run(build(name), plain, vectorised=False)
+    assert made.count(scenario.streams.settings.samples) == 3 * 2
+
+
+@pytest.mark.parametrize("name", FROZEN_METHODS)
+def test_no_example_is_passed_twice_by_the_deployed_body(scenario_factory, monkeypatch, name):
+    scenario = scenario_factory(num_clients=3, num_timesteps=3)
+    made = passes_of_bodies(scenario, monkeypatch)
+    run(build(name), scenario, vectorised=False)
+    first = len(made)
+    assert set(made) == {PIECE}
+    run(build(name), scenario, vectorised=False)
+    assert len(made) == first, "the second run draws the same"
+
+
+@pytest.mark.parametrize(("name", "times"), [("source", 3), ("fed-ade", 3), ("tent", 1)])
+def test_features_are_only_asked_for_while_they_are_recalled(scenario_factory, monkeypatch, name, times):
+    scenario = scenario_factory(num_clients=3, num_timesteps=3)
+    asked, features = [], Batch.features
+    monkeypatch.setattr(Batch, "features", lambda *told: (asked.append(told), features(*told))[1])
+    run(build(name), scenario)
+    assert len(asked) == times
+
+
+def test_who_changes_inputs_is_not_given_the_features_of_others(scenario_factory):
+    scenario = scenario_factory(num_clients=3, num_timesteps=2)
+    inverted = replace(scenario, streams=Inverted(scenario.streams))
+    assert inverted.streams.draw(np.arange(3), 1).features(scenario.deployment) == ()
+    right, other = (run(build("source"), one) for one in (scenario, inverted))
+    assert np.mean([rows["accuracy_post"].mean() for rows in other]) < np.mean(
+        [rows["accuracy_post"].mean() for rows in right]
+    )
+
+
+def test_features_belong_to_their_deployment(scenario_factory):
+    scenario = scenario_factory(num_clients=3, num_timesteps=2)
+    moved = {name: 1.1 * value for name, value in scenario.deployment.parameters.items()}
+    for deployment in (scenario.deployment, replace(scenario.deployment, parameters=moved)):
+        batch = scenario.streams.draw(np.arange(3), 2)
+        expected = [deployment.network.represent(deployment.parameters, one) for one in batch.inputs]
+        torch.testing.assert_close(batch.features(deployment), torch.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["label", "both"])
+def test_features_are_those_of_the_images(scenario_factory, kind):
+    scenario = scenario_factory(num_clients=8, num_timesteps=4, kind=kind)
+    deployment = scenario.deployment
+    for timestep, clients in ((1, np.arange(8)), (4, np.arange(8)), (3, np.array([5, 2]))):
+        batch = scenario.streams.draw(clients, timestep)
+        expected = [deployment.network.represent(deployment.parameters, one) for one in batch.inputs]
+        torch.testing.assert_close(batch.features(deployment), torch.stack(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_run_is_the_same_with_every_pass_made_anew(scenario_factory, monkeypatch, name):
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
     once = run(build(name), scenario, vectorised=False)
-    monkeypatch.setattr(steps, "remembering_passes", nullcontext)
+    monkeypatch.setattr(network, "remembered", lambda tensors, normalisation, compute: compute())
     anew = run(build(name), scenario, vectorised=False)
     for rows, others in zip(once, anew, strict=True):
         for column, values in rows.items():
-            np.testing.assert_array_equal(values, others[column], err_msg=column)
+            np.testing.assert_allclose(values, others[column], rtol=1e-3, atol=1e-5, err_msg=column)
 
 
 def test_what_is_remembered_is_of_the_same_tensors_and_normalisation():

@@ -279,7 +279,7 @@ def test_block_norms_of_a_known_hessian_are_found():
 
 def test_equal_clients_have_equal_gradients(oracle):
     batch = oracle.fresh(9)
-    alike = type(batch)(*(part[:1].expand(2, *part.shape[1:]) for part in batch))
+    alike = type(batch)(*(part[:1].expand(2, *part.shape[1:]) for part in batch.tensors))
     models = client_models(oracle.deployment, (), {})
     same, different = landscape(models, alike), landscape(models, batch)
     assert same.spreads[0] == pytest.approx(0, abs=1e-8)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedade.core.cost import count_pass
-from fedade.core.known_passes import remembered
+from fedade.core.known_passes import remembered, tell
 from fedade.core.normalisation import FROZEN, Normalisation, using
 from fedade.core.precision import Precision, computing
 from fedade.core.split import Parameters
@@ -91,6 +91,10 @@ class Network:
 
         body = _below(parameters, "body.")
         return remembered((*body.values(), inputs), normalisation, compute)
+
+    def tell(self, parameters: Parameters, inputs: Tensor, features: Tensor) -> None:
+        """What `represent` would give with deployed statistics, for passes within `remembering_passes`."""
+        tell((*_below(parameters, "body.").values(), inputs), FROZEN, features)
 
     def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
         """Logits, `[n, K]`, of features."""

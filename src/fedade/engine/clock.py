@@ -13,7 +13,7 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.devices import to_device
 from fedade.core.method import FederatedMethod, Method, Observation, OracleObservation
-from fedade.core.scenario import Batch, Scenario
+from fedade.core.scenario import Batch, Scenario, stacked
 from fedade.core.seeds import Seeds
 from fedade.core.trace import Rows
 from fedade.core.tree import Tree
@@ -110,12 +110,15 @@ class Clock:
     def _step(self, running: Running, steps: Steps, world: World, timestep: int) -> PendingRows:
         present = self._awake(timestep)
         batch = self._draw(present.clients, timestep)
+        features = batch.features(self.scenario.deployment) if steps.recalls_features else ()
         observation = self._view(present.clients, batch, timestep)
         device = batch.inputs.device
         panel = None if present.scored is None else to_device(present.scored, device)
         clients, server = self._woken(world, present, device), world.server
 
-        clients, plan, observed = running.observe(clients, server, observation, batch.labels)
+        clients, plan, observed = running.observe(
+            clients, server, observation, batch.labels, () if features is None else features
+        )
         before, *scored = (Scores(*(value.clone() for value in _of(scores, panel))) for scores in observed)
         sizes = torch.full(present.participants.shape[::2], float(batch.labels.shape[-1]), device=device)
         for number in range(present.participants.shape[1]):
@@ -171,11 +174,10 @@ class Clock:
 
     def _draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
         """One batch for each of the clients, `[F, A, n, ...]`."""
-        drawn = [
+        return stacked([
             federation.scenario.streams.draw(rows, timestep, purpose)
             for federation, rows in zip(self.federations, clients, strict=True)
-        ]
-        return Batch(*(torch.stack(parts) for parts in zip(*drawn, strict=True)))
+        ])  # fmt: skip
 
     def _view(self, clients: NDArray[np.int64], batch: Batch, timestep: int) -> Any:
         device = batch.inputs.device

@@ -59,6 +59,8 @@ class Steps:
     maps: Maps
     observe_passes: float = field(default=0.0, init=False)
     exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
+    recalls_features: bool = field(default=True, init=False)
+    """Whether features of the deployed body were of use when they were last given."""
 
     def score(self, clients: Tree, server: Tree, inputs: Tensor, labels: Tensor) -> Scores:
         """Accuracy on batches, and whether the predictions are finite."""
@@ -68,25 +70,31 @@ class Steps:
         return scores
 
     def observe(
-        self, clients: Tree, server: Tree, observation: Any, labels: Tensor
+        self, clients: Tree, server: Tree, observation: Any, labels: Tensor, features: Tensor | tuple[()] = ()
     ) -> tuple[Tree, Tree, tuple[Scores, ...]]:
         """New states and plans of the timestep, and the scores before; and after, of a method without rounds.
 
-        In one call, because a pass that both need is then made once.
+        In one call, because a pass that both need is then made once. `features`, where they are known, are what the
+        deployed body makes of the inputs.
         """
         # A local method does all its training here.
         federated = isinstance(self.method, FederatedMethod)
 
-        def look(client: Tree, seen: Any, answers: Tensor) -> tuple[Tree, Tree, tuple[Scores, ...]]:
-            with remembering_passes():
-                before = self._scores(client, server, seen.inputs, answers)
+        def look(
+            client: Tree, seen: Any, answers: Tensor, known: Tensor | tuple[()]
+        ) -> tuple[Tree, Tree, tuple[Scores, ...]]:
+            with remembering_passes() as memory:
+                if isinstance(known, Tensor):
+                    self.deployment.network.tell(self.deployment.parameters, seen.inputs, known)
+                scores = [self._scores(client, server, seen.inputs, answers)]
                 moved, plan = self.method.observe(self.deployment, client, server, seen)
-                if federated:
-                    return moved, plan, (before,)
-                return moved, plan, (before, self._scores(moved, server, seen.inputs, answers))
+                if not federated:
+                    scores.append(self._scores(moved, server, seen.inputs, answers))
+            self.recalls_features = memory.recalled
+            return moved, plan, tuple(scores)
 
         found, self.observe_passes = _measured(
-            self.maps.forward if federated else self.maps.update, look, clients, observation, labels
+            self.maps.forward if federated else self.maps.update, look, clients, observation, labels, features
         )
         # Cloned, because a map may return views of common memory, and participants write their rows.
         cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, found)

@@ -65,7 +65,7 @@ class Partition:
 
     def _draw(self, timestep: int, purpose: str) -> ClientBatch:
         drawn = self.streams.draw(np.array([self.client]), timestep, purpose)
-        inputs, labels, prior, severity = (part[0] for part in drawn)
+        inputs, labels, prior, severity = (part[0] for part in drawn.tensors)
         return ClientBatch(inputs, str(timestep), Hidden(labels, prior.float(), severity))
 
 

@@ -18,10 +18,11 @@ from fedade.data.tokenising import tokenised
 from fedade.models.text import is_text, tokeniser
 from fedade.scenarios.deploying import deploy
 from fedade.scenarios.partition import partition
+from fedade.scenarios.pool_features import PoolAt
 from fedade.scenarios.pools import corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import Progress
 from fedade.scenarios.settings import ScenarioSettings, ScheduleName
-from fedade.scenarios.streams import PoolAt, ShiftStreams, client_schedules, initial_priors, target_priors
+from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
 
 
 def load_dataset(settings: ScenarioSettings, cache: Path) -> Dataset:

@@ -15,8 +15,8 @@ from fedade.data.dataset import Dataset, Labelled
 from fedade.data.registry import official_corruption
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, corrupt_sensor
 from fedade.data.specs import DATASETS, CorruptedSpec
+from fedade.scenarios.pool_features import PoolAt
 from fedade.scenarios.settings import ScenarioSettings
-from fedade.scenarios.streams import PoolAt
 
 IMAGES_SEED = 0
 """Corrupted images are part of the benchmark: the same for every run."""

@@ -1,24 +1,24 @@
 """Streams that drift: what each client draws at each timestep, and what only the engine knows of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedade.core.deployment import Deployment
 from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
-from fedade.core.scenario import Batch
+from fedade.core.scenario import Batch, KnownFeatures
 from fedade.core.seeds import Seeds
 from fedade.maths.schedules import weights as schedule_weights
+from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.settings import ScenarioSettings
 
 SEVERITIES = 5
-
-PoolAt = Callable[[str, int], Tensor]
-"""The pool's inputs under a corruption at a severity, on the device that streams them; severity 0 is clean."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class ShiftStreams:
     """ω of every client, `[C, T + 1]`."""
     corruptions: tuple[str, ...]
     device: str
+    features: PoolFeatures = field(default_factory=PoolFeatures, repr=False, compare=False)
+    """Of the pools, shared by all streams of one scenario."""
 
     @property
     def num_clients(self) -> int:
@@ -78,30 +80,47 @@ class ShiftStreams:
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
         """The batches of some clients at a timestep (1..T)."""
-        severities = self.severity(clients, timestep)
         rows, labels = self.rows(clients, timestep, purpose)
+        gathered = partial(self._gathered, clients, timestep, rows)
+
+        def images(corruption: str, severity: int, wanted: NDArray[np.int64]) -> Tensor:
+            pool = self.pool_at(corruption, severity)
+            return pool[to_device(wanted, pool.device)]
+
+        def features(deployment: Deployment) -> Tensor:
+            return gathered(partial(self.features.of, deployment, self.pool_at))
+
+        inputs = gathered(images)
         return Batch(
-            self._images(clients, severities, rows),
+            inputs,
             to_device(labels, self.device),
             to_device(self.prior(clients, timestep).astype(np.float32), self.device),
-            to_device(severities, self.device),
+            to_device(self.severity(clients, timestep), self.device),
+            KnownFeatures(inputs, features),
         )
 
-    def _images(self, clients: NDArray[np.int64], severities: NDArray[np.int64], rows: NDArray[np.int64]) -> Tensor:
-        """Images `[C, n, ...]`, gathered where the pools are, one gather for clients under the same corruption."""
+    def _gathered(
+        self,
+        clients: NDArray[np.int64],
+        timestep: int,
+        rows: NDArray[np.int64],
+        take: Callable[[str, int, NDArray[np.int64]], Tensor],
+    ) -> Tensor:
+        """Something of every row, `[C, n, ...]`, taken once for clients under the same corruption and severity."""
+        severities = self.severity(clients, timestep)
         names = np.where(severities > 0, clients % len(self.corruptions), 0)
         groups = np.unique(np.stack([names, severities], 1), axis=0)
-        images: Tensor | None = None
+        whole: Tensor | None = None
         for name, severity in groups.tolist():
-            pool = self.pool_at(self.corruptions[name], severity)
             of_group = np.flatnonzero((names == name) & (severities == severity))
+            taken = take(self.corruptions[name], severity, rows[of_group])
             if len(groups) == 1:
-                return pool[to_device(rows, pool.device)]
-            if images is None:
-                images = pool.new_empty((*rows.shape, *pool.shape[1:]))
-            images[to_device(of_group, pool.device)] = pool[to_device(rows[of_group], pool.device)]
-        assert images is not None  # noqa: S101 - there is a client
-        return images
+                return taken
+            if whole is None:
+                whole = taken.new_empty((*rows.shape, *taken.shape[2:]))
+            whole[to_device(of_group, taken.device)] = taken
+        assert whole is not None  # noqa: S101 - there is a client
+        return whole
 
 
 def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
