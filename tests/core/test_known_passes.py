@@ -75,6 +75,20 @@ def test_no_example_is_passed_twice_by_the_deployed_body(scenario_factory, monke
     assert len(made) == first, "the second run draws the same"
 
 
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_passes_grow_with_time_unless_the_body_is_kept(scenario_factory, monkeypatch, name):
+    """What a card says of the body decides how clients are run, so it must be true."""
+    method, counts = build(name), []
+    made = passes_of_bodies(scenario_factory(), monkeypatch)
+    for timesteps in (2, 4):
+        scenario = scenario_factory(num_clients=3, num_timesteps=timesteps)
+        run(method, scenario)  # from here on the features of all that is streamed are known
+        began = len(made)
+        run(method, scenario)
+        counts.append(len(made) - began)
+    assert (counts[0] == counts[1]) == method.card.keeps_body
+
+
 @pytest.mark.parametrize(("name", "times"), [("source", 3), ("fed-ade", 3), ("tent", 1)])
 def test_features_are_only_asked_for_while_they_are_recalled(scenario_factory, monkeypatch, name, times):
     scenario = scenario_factory(num_clients=3, num_timesteps=3)

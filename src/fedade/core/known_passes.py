@@ -4,20 +4,42 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedade.core.normalisation import Frozen, Mixed, Normalisation
 
+Key: TypeAlias = tuple[object, ...]
+Results: TypeAlias = dict[Key, tuple[tuple[Tensor, ...], Tensor]]
+"""By normalisation and the identities of what went in, which is kept, so that nothing else takes its place."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Tensors that never change, and the results of passes that need no others: they outlive a memory."""
+
+    tensors: tuple[Tensor, ...]
+    results: Results = field(default_factory=dict)
+
+    @cached_property
+    def identities(self) -> frozenset[int]:
+        """Of the tensors."""
+        return frozenset(map(id, self.tensors))
+
+
+_NOTHING = Constants(())
+
 
 @dataclass
 class Memory:
-    """Results of passes by the identities of the tensors that went in; those are kept, so that no other takes their
-    place."""
+    """Results of the passes of one client's function."""
 
-    results: dict[tuple[object, ...], tuple[tuple[Tensor, ...], Tensor]] = field(default_factory=dict)
-    told: set[tuple[object, ...]] = field(default_factory=set)
+    constants: Constants
+    results: Results = field(default_factory=dict)
+    told: set[Key] = field(default_factory=set)
     """Results that were made elsewhere."""
     recalled: bool = False
     """Whether one of those was of use."""
@@ -27,12 +49,13 @@ _memory: ContextVar[Memory | None] = ContextVar("passes", default=None)
 
 
 @contextmanager
-def remembering_passes() -> Iterator[Memory]:
-    """Within, a pass with the very same tensors and the same normalisation is made once.
+def remembering_passes(constants: Constants = _NOTHING) -> Iterator[Memory]:
+    """Within, a pass with the very same tensors and the same normalisation is made once; with constants alone, once
+    and for all.
 
     Tensors must not be written to meanwhile.
     """
-    memory = Memory()
+    memory = Memory(constants)
     token = _memory.set(memory)
     try:
         yield memory
@@ -45,11 +68,13 @@ def remembered(tensors: tuple[Tensor, ...], normalisation: Normalisation, comput
     memory = _memory.get()
     if memory is None or torch.is_grad_enabled() or not isinstance(normalisation, Frozen | Mixed):
         return compute()
-    key = (normalisation, *map(id, tensors))
-    if key not in memory.results:
-        memory.results[key] = tensors, compute()
+    identities = tuple(map(id, tensors))
+    results = memory.constants.results if memory.constants.identities.issuperset(identities) else memory.results
+    key = (normalisation, *identities)
+    if key not in results:
+        results[key] = tensors, compute()
     memory.recalled |= key in memory.told
-    return memory.results[key][1]
+    return results[key][1]
 
 
 def tell(tensors: tuple[Tensor, ...], normalisation: Normalisation, result: Tensor) -> None:

@@ -43,6 +43,8 @@ class Card:
     """Sees labels or true priors; never ranked."""
     reference: bool = False
     """Uses the labelled reference set."""
+    keeps_body: bool = False
+    """Never moves the deployed body, nor its statistics: what that makes of an input is the same at all times."""
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.cost import counting_passes
 from fedade.core.deployment import Deployment
-from fedade.core.known_passes import remembering_passes
+from fedade.core.known_passes import Constants, remembering_passes
 from fedade.core.method import FederatedMethod, Method
 from fedade.core.tree import Tree
 
@@ -59,8 +59,12 @@ class Steps:
     maps: Maps
     observe_passes: float = field(default=0.0, init=False)
     exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
+    constants: Constants = field(init=False)
     recalls_features: bool = field(default=True, init=False)
     """Whether features of the deployed body were of use when they were last given."""
+
+    def __post_init__(self) -> None:
+        self.constants = Constants((*self.deployment.parameters.values(), self.deployment.reference.inputs))
 
     def score(self, clients: Tree, server: Tree, inputs: Tensor, labels: Tensor) -> Scores:
         """Accuracy on batches, and whether the predictions are finite."""
@@ -83,7 +87,7 @@ class Steps:
         def look(
             client: Tree, seen: Any, answers: Tensor, known: Tensor | tuple[()]
         ) -> tuple[Tree, Tree, tuple[Scores, ...]]:
-            with remembering_passes() as memory:
+            with remembering_passes(self.constants) as memory:
                 if isinstance(known, Tensor):
                     self.deployment.network.tell(self.deployment.parameters, seen.inputs, known)
                 scores = [self._scores(client, server, seen.inputs, answers)]

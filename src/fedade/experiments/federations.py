@@ -44,8 +44,7 @@ def _without_seed_and_schedule(experiment: Experiment) -> Experiment:
 
 def _run_group(group: Sequence[Single], device: str, report: Report) -> None:
     first = group[0]
-    scenarios = [prepared_scenario(first.experiment, first.track.seed, device)]
-    scenarios += [prepared_scenario(one.experiment, one.track.seed, device, scenarios[0]) for one in group[1:]]
+    scenarios = [prepared_scenario(one.experiment, one.track.seed, device) for one in group]
     federations = [Federation(scenario, Seeds(one.track.seed)) for scenario, one in zip(scenarios, group, strict=True)]
     places = [Place(one.track.folder(one.folder), one.track._asdict()) for one in group]
     clock = build_clock(first.experiment, first.track.method, federations, device, places[0].folder)

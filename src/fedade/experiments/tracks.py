@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from multiprocessing.managers import SyncManager
 from pathlib import Path
@@ -18,10 +18,11 @@ from fedade.core import trace
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
-from fedade.core.precision import set_multiplication
+from fedade.core.precision import Precision, set_multiplication
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.threads import SMALL_NETWORK
+from fedade.data.locate import search_path
 from fedade.engine.attendance import Rounds
 from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured, Direct
@@ -30,7 +31,7 @@ from fedade.engine.track import run_track
 from fedade.experiments.settings import Experiment, FederationSettings
 from fedade.models import MODELS
 from fedade.models.text import entries_per_token, is_text
-from fedade.scenarios import another, build_deployment, build_scenario
+from fedade.scenarios import ScenarioSettings, another, build_deployment, build_scenario
 
 Report = Callable[[str, int, int], None]
 """Called with what is under way, how much of it is done, and how much there is."""
@@ -82,9 +83,8 @@ def run_tracks(experiment: Experiment, folder: Path, device: str, jobs: int, rep
         if jobs > 1 and len(todo) > 1:
             _side_by_side(experiment, folder, device, todo, jobs, report)
         else:
-            scenarios: dict[int, Scenario] = {}
             for track in todo:
-                run_one(experiment, folder, device, track, report, scenarios)
+                run_one(experiment, folder, device, track, report)
 
 
 def run_one(
@@ -93,13 +93,9 @@ def run_one(
     device: str,
     track: Track,
     report: Report,
-    scenarios: dict[int, Scenario] | None = None,
 ) -> pa.Table:
-    """Run or continue one track; scenarios that were built before are used again."""
-    known = {} if scenarios is None else scenarios
-    if track.seed not in known:
-        known[track.seed] = prepared_scenario(experiment, track.seed, device, next(iter(known.values()), None))
-    scenario = known[track.seed]
+    """Run or continue one track."""
+    scenario = prepared_scenario(experiment, track.seed, device)
     place = track.folder(folder)
     clock = build_clock(
         experiment, track.method, [Federation(scenario, Seeds(track.seed))], device, place,
@@ -110,13 +106,20 @@ def run_one(
     return run_track(clock, place, track._asdict(), lambda done: report(title, done, steps))
 
 
-def prepared_scenario(experiment: Experiment, seed: int, device: str, like: Scenario | None = None) -> Scenario:
-    """The scenario of a seed, in the experiment's precision; one that is alike lends its deployment and images."""
-    if like is not None:
-        return another(like, experiment.scenario.schedule, seed)
+def prepared_scenario(experiment: Experiment, seed: int, device: str) -> Scenario:
+    """The scenario of a seed, in the experiment's precision."""
     _check_precision(experiment, device)
-    scenario = build_scenario(experiment.scenario, seed, device, cache_dir(), lambda _done, _of: None)
-    return replace(scenario, deployment=scenario.deployment.computing_in(experiment.federation.precision))
+    settings = experiment.scenario
+    common = settings.model_copy(update={"schedule": "lin"})
+    places = (cache_dir(), *search_path(settings.data_dir))
+    return another(_ground(common, experiment.federation.precision, device, places), settings.schedule, seed)
+
+
+@lru_cache(maxsize=1)
+def _ground(settings: ScenarioSettings, precision: Precision, device: str, places: tuple[Path, ...]) -> Scenario:
+    """What scenarios of other seeds and schedules have in common: deployment, examples, and what is known of them."""
+    scenario = build_scenario(settings, 0, device, places[0], lambda _done, _of: None)
+    return replace(scenario, deployment=scenario.deployment.computing_in(precision))
 
 
 def _check_precision(experiment: Experiment, device: str) -> None:
@@ -138,14 +141,14 @@ def build_clock(
 ) -> Clock:
     """The clock of one method on one federation, or on several side by side."""
     (scenario, seeds), *beside = federations
-    settings = experiment.federation
+    settings, built = experiment.federation, experiment.build_method(method, measured_rates)
     set_multiplication(settings.precision)
     return Clock(
-        experiment.build_method(method, measured_rates),
+        built,
         scenario,
         Rounds(settings.rounds, settings.participation),
         seeds,
-        client_maps(settings, scenario, experiment.scenario.samples, device, len(federations)),
+        client_maps(settings, scenario, experiment.scenario.samples, device, len(federations), built.card.keeps_body),
         settings.score_fresh,
         settings.scored_clients,
         tuple(beside),
@@ -163,15 +166,21 @@ def _measured_rates(experiment: Experiment, folder: Path, track: Track) -> tuple
 
 
 def client_maps(
-    federation: FederationSettings, scenario: Scenario, samples: int, device: str, federations: int = 1
+    federation: FederationSettings,
+    scenario: Scenario,
+    samples: int,
+    device: str,
+    federations: int = 1,
+    keeps_body: bool = False,
 ) -> Maps:
-    """Which map runs what. `auto` follows what was measured: only big convolutional networks on a CPU want the loop."""
+    """Which map runs what. `auto` follows what was measured: only big convolutional networks on a CPU want a client per
+    core; and not where the body stays as it is, whose features streams remember."""
     if federation.client_map == "loop":
         return Maps(loop, loop)
     deployment, on_gpu = scenario.deployment, device.startswith("cuda")
     clients = Vectorised(_clients_at_once(deployment, federations * samples, on_gpu))
     size = sum(value.numel() for value in deployment.parameters.values())
-    alone = size > SMALL_NETWORK and not entries_per_token(deployment.network)
+    alone = size > SMALL_NETWORK and not entries_per_token(deployment.network) and not keeps_body
     if federation.client_map == "auto" and device == "cpu" and alone:
         return Maps(side_by_side, side_by_side, loop)
     return Maps(clients, clients, Vectorised() if federations > 1 else loop)

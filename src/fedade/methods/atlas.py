@@ -62,6 +62,7 @@ class Atlas(BaseModel):
             + ("" if alone else ", in a pool of step sizes under Hedge"),
             paper="Bai et al., NeurIPS 2022",
             reference=True,
+            keeps_body=True,
         )
 
     def init_client(self, deployment: Deployment) -> AtlasClient:

@@ -36,6 +36,7 @@ class FlhFtl(BaseModel):
         return Card(
             summary="deployed model reweighted by a class prior tracked over all window lengths",
             paper="Baby et al., NeurIPS 2023",
+            keeps_body=True,
         )
 
     def init_client(self, deployment: Deployment) -> LeadingHistory:

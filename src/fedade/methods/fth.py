@@ -51,7 +51,11 @@ class Fth(BaseModel):
     @property
     def card(self) -> Card:
         past = "all batches so far" if self.window is None else f"the last {self.window} batches"
-        return Card(summary=f"deployed model reweighted by the class prior of {past}", paper="Wu et al., NeurIPS 2021")
+        return Card(
+            summary=f"deployed model reweighted by the class prior of {past}",
+            paper="Wu et al., NeurIPS 2021",
+            keeps_body=True,
+        )
 
     def init_client(self, deployment: Deployment) -> FthClient:
         """No history: the prior is that of the pre-training data."""

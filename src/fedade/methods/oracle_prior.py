@@ -16,7 +16,9 @@ class OraclePrior(BaseModel):
 
     @property
     def card(self) -> Card:
-        return Card(summary="deployed model reweighted by the true class prior", paper="none", oracle=True)
+        return Card(
+            summary="deployed model reweighted by the true class prior", paper="none", oracle=True, keeps_body=True
+        )
 
     def init_client(self, deployment: Deployment) -> Tensor:
         return deployment.source_prior

@@ -33,6 +33,7 @@ class PriorReweighting(BaseModel):
         return Card(
             summary=f"deployed model reweighted by the batch's class prior, estimated by {self.prior}",
             paper="Saerens et al., 2002" if likelihood else "Lipton et al., ICML 2018",
+            keeps_body=True,
         )
 
     def init_client(self, deployment: Deployment) -> Tensor:

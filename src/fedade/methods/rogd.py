@@ -52,6 +52,7 @@ class Rogd(BaseModel):
             summary="deployed model reweighted by a vector that descends its estimated error",
             paper="Wu et al., NeurIPS 2021",
             reference=True,
+            keeps_body=True,
         )
 
     def init_client(self, deployment: Deployment) -> RogdClient:

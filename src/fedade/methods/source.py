@@ -14,7 +14,7 @@ class Source(BaseModel):
 
     @property
     def card(self) -> Card:
-        return Card(summary="no adaptation: the deployed model", paper="none")
+        return Card(summary="no adaptation: the deployed model", paper="none", keeps_body=True)
 
     def init_client(self, deployment: Deployment) -> tuple[()]:
         return ()

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import filelock
@@ -12,10 +11,8 @@ from fedade.core import storage
 from fedade.core.devices import release_memory
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
-from fedade.core.scenario import Scenario
 from fedade.experiments.bench.folder import CellFolder, Finding, examine, locked
 from fedade.experiments.federations import Single, run_together
-from fedade.experiments.settings import FederationSettings
 from fedade.experiments.suites.cell import Cell
 from fedade.experiments.tracks import RATES_FROM, Report, Track, run_one
 from fedade.scenarios import ScenarioSettings, build_deployment
@@ -114,14 +111,7 @@ def _advance(places: Sequence[CellFolder], task: Task, report: Report) -> None:
         run_together(singles, task.device, titled)
         return
     for experiment, track, path in singles:
-        built = _scenarios(experiment.scenario, experiment.federation, track.seed, task.device)
-        run_one(experiment, path, task.device, track, titled, built)
-
-
-@lru_cache(maxsize=1)
-def _scenarios(*key: ScenarioSettings | FederationSettings | int | str) -> dict[int, Scenario]:  # noqa: ARG001
-    """Filled by the first cell of a scenario, for those that follow it in the same process."""
-    return {}
+        run_one(experiment, path, task.device, track, titled)
 
 
 def _lend_rates(place: CellFolder) -> None:
