@@ -1,4 +1,7 @@
-"""A timestep on a GPU, and what its captured steps take: `python benchmarks/captured.py [--profile]`.
+"""A timestep on a GPU, and what its captured steps take.
+
+python benchmarks/captured.py                        # the rows of docs/performance.md
+python benchmarks/captured.py --work tiny-imagenet   # ResNet-18 on 64x64 images, bf16, with its share of the ceiling
 
 For objectives and numbers of federations that `fedade speed` does not compare with the plain loop.
 """
@@ -11,7 +14,9 @@ from itertools import islice
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from fedade.benchmarks.workload import Work, random_scenario
+from fedade.benchmarks.ceilings import flops_per_second
+from fedade.benchmarks.counting import simulated_costs, unit_costs
+from fedade.benchmarks.workload import WORKS, Work, random_scenario
 from fedade.client_map import Vectorised, loop
 from fedade.core.precision import Precision, set_multiplication
 from fedade.core.seeds import Seeds
@@ -53,7 +58,7 @@ def measure(work: Work, precision: Precision, profiled: bool) -> None:
     whole = milliseconds(lambda: next(running), work.timesteps - 2)
     print(
         f"{work.objective}, {precision}, {work.federations} federation(s): {whole:.1f} ms a timestep; "
-        f"first two {first:.1f} s, {torch.cuda.max_memory_allocated() / 1e9:.1f} GB",
+        f"first two {first:.1f} s, {torch.cuda.max_memory_allocated() / 1e9:.1f} GB{_share(work, precision, whole)}",
         flush=True,
     )
     steps, world = Steps(clock.method, clock.scenario.deployment, clock.maps), clock.beginning()
@@ -71,13 +76,27 @@ def measure(work: Work, precision: Precision, profiled: bool) -> None:
             print(found.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=90))
 
 
+def _share(work: Work, precision: Precision, milliseconds_taken: float) -> str:
+    """Of the device's measured ceiling, where costs are known."""
+    if work.objective != "entropy":
+        return ""
+    one, once = simulated_costs(work, unit_costs(work))
+    rate = work.federations * (work.rounds * one + once).flops / milliseconds_taken * 1e3
+    ceiling = flops_per_second("cuda", precision)
+    return f"; {rate / 1e12:.0f} TFLOP/s, {rate / ceiling:.0%} of {ceiling / 1e12:.0f}"
+
+
 def main() -> None:
-    """The rows of docs/performance.md."""
+    """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--federations", type=int, default=4)
+    parser.add_argument("--work", choices=WORKS, default="cifar10")
     options = parser.parse_args()
-    work = Work(timesteps=10)
+    work = replace(WORKS[options.work], timesteps=10)
+    if options.work != "cifar10":
+        measure(replace(work, timesteps=4), "bf16", options.profile)
+        return
     for precision in ("bf16", "float32"):
         measure(work, precision, options.profile)
     measure(replace(work, objective="bbse"), "bf16", options.profile)
