@@ -19,7 +19,7 @@ from fedade.core.network import HasBase
 PoolAt = Callable[[str, int], Tensor]
 """The pool's inputs under a corruption at a severity, on the device that streams them; severity 0 is clean."""
 
-PIECE = 250
+PIECE = {"cpu": 50, "cuda": 2500}
 """Examples in a pass, always as many: features must not depend on which others came with them."""
 
 
@@ -46,6 +46,8 @@ class PoolFeatures:
             self.deployment, self.tables = deployment, {}
         pool, table = pool_at(corruption, severity), self.tables.get((corruption, severity))
         unknown = np.unique(rows if table is None else rows[~table.known[rows]])
+        if table is None and pool.is_cuda:
+            unknown = np.arange(len(pool))  # a few milliseconds, where many small passes would take longer
         if len(unknown):
             fresh = _features(deployment, pool, unknown)
             if table is None:
@@ -58,12 +60,13 @@ class PoolFeatures:
 
 
 def _features(deployment: Deployment, pool: Tensor, rows: NDArray[np.int64]) -> Tensor:
-    pieces = np.resize(rows, (-(-len(rows) // PIECE), PIECE))  # the last is filled up with rows from the start
+    piece = PIECE[pool.device.type]
+    pieces = np.resize(rows, (-(-len(rows) // piece), piece))  # the last is filled up with rows from the start
     network = deployment.network
     # A copy of a large base for every core would be too much.
     one_per_core = pool.device.type == "cpu" and not isinstance(network.body, HasBase)
     with torch.no_grad():
         found: Tensor = (side_by_side if one_per_core else loop)(
-            lambda piece: network.represent(deployment.parameters, pool[piece]), to_device(pieces, pool.device)
+            lambda some: network.represent(deployment.parameters, pool[some]), to_device(pieces, pool.device)
         )
     return found.flatten(0, 1)[: len(rows)]
