@@ -27,7 +27,8 @@ def accuracy(experiment: Experiment, method: str, seed: int, device: str) -> flo
     """Mean over clients and timesteps, on the batch after adapting to it, in percent."""
     scenario = build_scenario(experiment.scenario, seed, device, cache_dir(), lambda _done, _of: None)
     own = replace(scenario, deployment=scenario.deployment.computing_in(experiment.federation.precision))
-    clock = build_clock(experiment, method, [Federation(own, Seeds(seed))], device, Path("unused"))
+    federation = Federation(own, Seeds(seed), experiment.build_method(method))
+    clock = build_clock(experiment, [federation], device, Path("unused"))
     return 100 * float(np.mean([rows["accuracy_post"].mean() for rows in clock.run(clock.beginning())]))
 
 

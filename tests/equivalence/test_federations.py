@@ -56,6 +56,19 @@ def test_side_by_side_is_one_after_the_other(scenario_factory, name, federation_
             torch.testing.assert_close(one, other, **TOLERANCE)
 
 
+def test_federations_side_by_side_replay_rates_of_their_own(scenario_factory):
+    first = scenario_factory(num_clients=4, num_timesteps=2, samples=10)
+    measured = [tuple(np.linspace(0.001, high, 3000).tolist()) for high in (0.01, 0.05)]
+    for name in ("fix-lr-mean", "shuffled-lr"):
+        methods = [METHODS[name](measured_rates=rates) for rates in measured]
+        beside = (Federation(another(first, "squ", 3), Seeds(3), methods[1]),)
+        (_, together), _ = rows_and_world(clock_of(methods[0], first, 0, beside=beside))
+        (alone,), _ = rows_and_world(clock_of(methods[1], another(first, "squ", 3), 3))
+        np.testing.assert_allclose(together["learning_rate"], alone["learning_rate"], rtol=1e-6)
+        if name == "fix-lr-mean":
+            np.testing.assert_allclose(together["learning_rate"], np.mean(measured[1]), rtol=1e-5)
+
+
 def test_a_state_in_files_is_the_same_state(scenario_factory, tmp_path):
     scenario = scenario_factory()
     kept = clock_of(build("fed-ade"), scenario, 0)

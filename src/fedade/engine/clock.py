@@ -30,6 +30,9 @@ class Federation(NamedTuple):
 
     scenario: Scenario
     seeds: Seeds
+    method: Method | None = None
+    """What makes its first states, where that is not the clock's: a method with the same steps that differs only in
+    what its clients begin with."""
 
 
 @dataclass
@@ -43,12 +46,15 @@ class World:
     """`[F, ...]`"""
 
 
-def beginning(method: Method, scenario: Scenario, federations: int = 1) -> World:
-    """The world before the first timestep."""
-    with torch.no_grad():
-        clients = tree.repeat(method.init_client(scenario.deployment), scenario.streams.num_clients)
-        server = method.init_server(scenario.deployment) if isinstance(method, FederatedMethod) else ()
-    return World(0, tree.repeat(clients, federations), tree.repeat(server, federations))
+def beginning(method: Method, scenario: Scenario, *beside: Method) -> World:
+    """The world before the first timestep: a federation for the method, and one for each beside it."""
+    methods = (method, *beside)
+    begun: list[tuple[Tree, Tree]] = []
+    for number, one in enumerate(methods):
+        same = methods.index(one)  # equal ones begin alike, which spares what they measure
+        begun.append(begun[same] if same < number else _first_states(one, scenario))
+    clients, server = tree.stack(begun)
+    return World(0, clients, server)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Clock:
 
     def beginning(self) -> World:
         """The world before the first timestep, kept where this clock keeps it."""
-        world = beginning(self.method, self.scenario, len(self.federations))
+        world = beginning(self.method, self.scenario, *(one.method or self.method for one in self.beside))
         return self.world(0, world.clients, world.server)
 
     def world(self, timestep: int, clients: Tree, server: Tree) -> World:
@@ -208,6 +214,14 @@ class Clock:
             "state_bytes": np.full(took_part.shape, state_bytes),
             "passes": steps.observe_passes + cost.passes * took_part,
         }
+
+
+def _first_states(method: Method, scenario: Scenario) -> tuple[Tree, Tree]:
+    """Of the clients, `[N, ...]`, and of the server."""
+    with torch.no_grad():
+        clients = tree.repeat(method.init_client(scenario.deployment), scenario.streams.num_clients)
+        server = method.init_server(scenario.deployment) if isinstance(method, FederatedMethod) else ()
+    return clients, server
 
 
 def _score(running: Running, clients: Tree, server: Tree, batch: Batch, panel: Tensor | None) -> Scores:

@@ -8,7 +8,7 @@ from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.engine.track import Place, run_side_by_side, standing
 from fedade.experiments.settings import Experiment
-from fedade.experiments.tracks import Report, Track, build_clock, prepared_scenario
+from fedade.experiments.tracks import Report, Track, build_clock, method_of, prepared_scenario
 
 
 class Single(NamedTuple):
@@ -45,8 +45,11 @@ def _without_seed_and_schedule(experiment: Experiment) -> Experiment:
 def _run_group(group: Sequence[Single], device: str, report: Report) -> None:
     first = group[0]
     scenarios = [prepared_scenario(one.experiment, one.track.seed, device) for one in group]
-    federations = [Federation(scenario, Seeds(one.track.seed)) for scenario, one in zip(scenarios, group, strict=True)]
+    federations = [
+        Federation(scenario, Seeds(one.track.seed), method_of(one.experiment, one.folder, one.track))
+        for scenario, one in zip(scenarios, group, strict=True)
+    ]
     places = [Place(one.track.folder(one.folder), one.track._asdict()) for one in group]
-    clock = build_clock(first.experiment, first.track.method, federations, device, places[0].folder)
+    clock = build_clock(first.experiment, federations, device, places[0].folder)
     title = first.track.method if len(group) == 1 else f"{first.track.method} x {len(group)}"
     run_side_by_side(clock, places, lambda done: report(title, done, clock.num_timesteps))

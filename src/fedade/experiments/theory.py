@@ -139,9 +139,10 @@ def _measure(track: _Track, settings: TheorySettings, device: str, oracles: dict
         scenario = prepared_scenario(experiment, track.seed, device)
         oracles[key] = oracle_of(scenario, track.seed, recorded.clients, settings)
     oracle = oracles[key]
-    federation = Federation(oracle.scenario, Seeds(track.seed))
+    method = experiment.build_method(track.method, _measured_rates(track))
+    federation = Federation(oracle.scenario, Seeds(track.seed), method)
     with TemporaryDirectory() as states:
-        clock = build_clock(experiment, track.method, [federation], device, Path(states), _measured_rates(track))
+        clock = build_clock(experiment, [federation], device, Path(states))
         probing = client_maps(experiment.federation, oracle.scenario, settings.samples, device).forward
         seen = replay(replace(clock, score_fresh=False), oracle, probing)
     _refuse_another_run(track, recorded, seen.accuracy_post)

@@ -17,6 +17,7 @@ from fedade.client_map.side_by_side import side_by_side
 from fedade.core import trace
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
+from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.precision import Precision, set_multiplication
 from fedade.core.scenario import Scenario
@@ -97,10 +98,8 @@ def run_one(
     """Run or continue one track."""
     scenario = prepared_scenario(experiment, track.seed, device)
     place = track.folder(folder)
-    clock = build_clock(
-        experiment, track.method, [Federation(scenario, Seeds(track.seed))], device, place,
-        _measured_rates(experiment, folder, track),
-    )  # fmt: skip
+    federation = Federation(scenario, Seeds(track.seed), method_of(experiment, folder, track))
+    clock = build_clock(experiment, [federation], device, place)
     title = track.method if len(experiment.seeds) == 1 else f"{track.method}, seed {track.seed}"
     steps = experiment.scenario.num_timesteps
     return run_track(clock, place, track._asdict(), lambda done: report(title, done, steps))
@@ -131,17 +130,10 @@ def _check_precision(experiment: Experiment, device: str) -> None:
         raise FedadeError(f"federation.precision: bf16 is for {known}; {model} computes in float32 or tf32")
 
 
-def build_clock(
-    experiment: Experiment,
-    method: str,
-    federations: Sequence[Federation],
-    device: str,
-    folder: Path,
-    measured_rates: tuple[float, ...] = (),
-) -> Clock:
-    """The clock of one method on one federation, or on several side by side."""
-    (scenario, seeds), *beside = federations
-    settings, built = experiment.federation, experiment.build_method(method, measured_rates)
+def build_clock(experiment: Experiment, federations: Sequence[Federation], device: str, folder: Path) -> Clock:
+    """The clock of one federation, or of several side by side, with the method of the first."""
+    (scenario, seeds, method), *beside = federations
+    settings, built = experiment.federation, method or experiment.build_method(experiment.methods[0])
     set_multiplication(settings.precision)
     return Clock(
         built,
@@ -157,12 +149,13 @@ def build_clock(
     )
 
 
-def _measured_rates(experiment: Experiment, folder: Path, track: Track) -> tuple[float, ...]:
-    """All rates of the same seed's Fed-ADE run, for methods that replay them."""
-    if not getattr(experiment.build_method(track.method), "replays", False):
-        return ()
+def method_of(experiment: Experiment, folder: Path, track: Track) -> Method:
+    """A track's method; one that replays rates is given all those of the same seed's Fed-ADE run."""
+    method = experiment.build_method(track.method)
+    if not getattr(method, "replays", False):
+        return method
     table = trace.read(Track(RATES_FROM, track.seed).folder(folder) / "trace.parquet")
-    return tuple(trace.column(table, "learning_rate").tolist())
+    return experiment.build_method(track.method, tuple(trace.column(table, "learning_rate").tolist()))
 
 
 def client_maps(

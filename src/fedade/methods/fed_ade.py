@@ -18,7 +18,7 @@ from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states, trainable_shared
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.rates import Pace, RateBounds, replayed_rate
+from fedade.parts.rates import Pace, RateBounds, replayed_rate, replayed_rates
 from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.statistics import (
     NormalisationMode,
@@ -44,6 +44,8 @@ class FedAdeClient(NamedTuple):
     own: dict[str, Tensor]
     previous: Remembered
     states: PhaseStates
+    replayed: Tensor | tuple[()] = ()
+    """Rates of another run, where it draws from them."""
 
 
 class FedAde(BaseModel):
@@ -106,7 +108,12 @@ class FedAde(BaseModel):
         own = deployment.personal
         if self.normalisation == "ema":
             own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}
-        return FedAdeClient(own, self._measure.init(deployment), phase_states(deployment, self.optimiser))
+        return FedAdeClient(
+            own,
+            self._measure.init(deployment),
+            phase_states(deployment, self.optimiser),
+            replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if self._has_rates else (),
+        )
 
     def observe(
         self, deployment: Deployment, client: FedAdeClient, shared: Parameters, observation: Observation
@@ -129,7 +136,7 @@ class FedAde(BaseModel):
             self.use_rep,
         )
         plan = {
-            "learning_rate": self._rate(found.combined, observation.key),
+            "learning_rate": self._rate(client.replayed, found.combined, observation.key),
             "s_unc": found.unc,
             "s_rep": found.rep,
             "s": found.combined,
@@ -191,9 +198,13 @@ class FedAde(BaseModel):
         """ψ̄ = Σ N_c ψ_c / Σ N_c (eq:aggregate), for all clients."""
         return average(uplinks, weights), ()
 
-    def _rate(self, signal: Tensor, key: Tensor) -> Tensor:
-        if self.replays and self.measured_rates:
-            return replayed_rate(self.pace, self.measured_rates, signal, key)
+    @property
+    def _has_rates(self) -> bool:
+        return self.replays and bool(self.measured_rates)
+
+    def _rate(self, replayed: Tensor | tuple[()], signal: Tensor, key: Tensor) -> Tensor:
+        if isinstance(replayed, Tensor):
+            return replayed_rate(replayed, key)
         return self.rate.rate(self.pace, signal)
 
     @property

@@ -1,5 +1,6 @@
 """Learning rates per client: the paper's adaptive rate and its fixed ones."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -12,6 +13,9 @@ from fedade.maths.rates import adaptive_rate
 
 _REPLAY = 2000
 """Its draws are apart from those that measures make from the same key."""
+
+MOST_RATES = 1000
+"""Of a run with more, a replaying client keeps this many of the sorted rates, evenly spaced."""
 
 Pace = Literal["adaptive", "low", "mid", "high", "mean", "shuffled"]
 """How a client sets its rate: from the shift signal; fixed at one of three values; or as a Fed-ADE run did, its mean
@@ -40,13 +44,19 @@ class RateBounds(BaseModel):
         return torch.full_like(signal, {"low": self.low, "high": self.high}.get(pace, self.mid))
 
 
-def replayed_rate(
-    pace: Pace, measured: tuple[float, ...], signal: Float[Tensor, ""], key: Int[Tensor, ""]
-) -> Float[Tensor, ""]:
-    """The mean of measured rates, or one of them at random: the same sizes as in that run, at other times."""
+def replayed_rates(pace: Pace, measured: Sequence[float], like: Float[Tensor, "..."]) -> Float[Tensor, " M"]:
+    """What a client draws its rates from: the mean of measured ones alone, or their sizes without their timing."""
+    rates = like.new_tensor(measured)
     if pace == "mean":
-        return torch.full_like(signal, sum(measured) / len(measured))
-    pool = torch.tensor(measured, dtype=signal.dtype, device=signal.device)
-    chosen = (uniform(key, (1,), _REPLAY)[0] * len(measured)).long()
+        return rates.mean(0, keepdim=True)
+    if len(rates) <= MOST_RATES:
+        return rates
+    places = torch.linspace(0, len(rates) - 1, MOST_RATES, device=like.device).round().long()
+    return rates.sort().values[places]
+
+
+def replayed_rate(rates: Float[Tensor, " M"], key: Int[Tensor, ""]) -> Float[Tensor, ""]:
+    """One of them at random."""
+    chosen = (uniform(key, (1,), _REPLAY)[0] * len(rates)).long()
     # An index tensor of one element, because vmap cannot index by a scalar
-    return pool[chosen.unsqueeze(0)].squeeze(0)
+    return rates[chosen.unsqueeze(0)].squeeze(0)

@@ -40,14 +40,10 @@ class Task:
 
 
 def tasks_of(cells: Sequence[Cell], suite: Path, device: str, retry_failed: bool) -> list[Task]:
-    """On a GPU, cells that differ only in seed and schedule fill it together; a CPU has no use for that.
-
-    A cell that replays rates stays alone: its rates are those of its own seed and schedule.
-    """
+    """On a GPU, cells that differ only in seed and schedule fill it together; a CPU has no use for that."""
     batches: dict[str, list[Cell]] = {}
     for cell in cells:
-        together = device.startswith("cuda") and not cell.replays
-        batches.setdefault(cell.batch if together else cell.address, []).append(cell)
+        batches.setdefault(cell.batch if device.startswith("cuda") else cell.address, []).append(cell)
     return [Task(tuple(batch), suite, device, retry_failed) for batch in batches.values()]
 
 
