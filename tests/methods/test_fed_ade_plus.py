@@ -81,6 +81,4 @@ def test_memory_can_be_switched_off(scenario_factory):
     scenario = scenario_factory(alpha=0.1, samples=30, schedule="squ")
     with_memory = final_world(FedAdePlus(gradient_steps=False), scenario).clients.regimes
     without = final_world(FedAdePlus(gradient_steps=False, track=False), scenario).clients.regimes
-    assert (with_memory.counts.sum(-1) >= without.counts.sum(-1)).all()
-    assert without.counts.sum(-1).max() <= 31
-    assert with_memory.counts.sum(-1).max() > 31
+    assert (with_memory.counts > 0).sum() > (without.counts > 0).sum(), "more than what every batch begins with"

@@ -50,7 +50,7 @@ def test_the_mean_loss_of_drawn_rows_is_the_estimated_risk(labels, prior, key):
     logits = torch.linspace(-3, 3, len(labels) * 5, dtype=torch.float64).reshape(-1, 5).sin()
 
     def risk(rows, drawn):
-        chosen = Material(lambda _, rows: logits if rows is None else logits[rows], labels, prior, drawn)
+        chosen = Material(lambda _, rows: logits if rows is None else logits[rows], labels, prior, prior, drawn)
         return Bbse().loss(chosen, rows)
 
     (rows,) = prior_draws(torch.tensor(key), class_weights(prior, labels), MANY, range(1), MANY)

@@ -21,10 +21,10 @@ from fedade.maths.priors import posterior_mode
 STAY, BEGIN = 0.9, 0.02
 """Chances that a client is in the same regime as at the last timestep, and in a new one; else it is in any known."""
 NEW_COUNTS = 2.0
-"""Samples of the source prior that a new regime starts from."""
-SOURCE_COUNTS = 300.0
+"""Samples of what was known before that a batch's own estimate starts from."""
+SOURCE_COUNTS = 500.0
 """Samples behind the source prior."""
-MOST_COUNTS = 100.0
+MOST_COUNTS = 200.0
 """Samples that a regime counts for at most, so that it can still drift."""
 ITERATIONS = 20
 """Of expectation-maximisation."""
@@ -44,14 +44,18 @@ class Reading(NamedTuple):
     """What a batch says."""
 
     prior: Float[Tensor, " K"]
+    own: Float[Tensor, " K"]
+    """The batch's own estimate, nearly without what was known before: what regimes learn from, lest they learn from
+    themselves."""
     weights: Float[Tensor, " M+2"]
     """Of the regimes, the source prior and a new regime."""
 
 
 def no_regimes(number: int, source_prior: Float[Tensor, " K"]) -> Regimes:
-    """Before the first batch only the source prior is known."""
-    weights = torch.cat([source_prior.new_zeros(number), source_prior.new_ones(1)])
-    return Regimes(source_prior.expand(number, -1).clone(), source_prior.new_zeros(number), weights)
+    """Before the first batch only the source prior is known: as it is, and as a regime that may drift away from it."""
+    first = (torch.arange(number + 1, device=source_prior.device) == 0).to(source_prior.dtype)
+    weights = (first + _last(first)) / 2
+    return Regimes(source_prior.expand(number, -1).clone(), MOST_COUNTS * first[:-1], weights)
 
 
 def forecast(regimes: Regimes, source_prior: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
@@ -80,8 +84,11 @@ def read(
         regimes.counts.clamp(max=MOST_COUNTS), fresh.new_full((1,), SOURCE_COUNTS), fresh.new_full((1,), NEW_COUNTS)
     ])  # fmt: skip
     centres = torch.cat([regimes.means, source_prior.expand(2, -1)])
-    pseudo_counts = (weights * counts) @ centres
-    return Reading(posterior_mode(probabilities, source_mean_prediction, pseudo_counts, ITERATIONS), weights)
+    prior, own = (
+        posterior_mode(probabilities, source_mean_prediction, pseudo_counts, ITERATIONS)
+        for pseudo_counts in ((weights * counts) @ centres, NEW_COUNTS * (weights @ centres))
+    )
+    return Reading(prior, own, weights)
 
 
 def learn(regimes: Regimes, reading: Reading, samples: int, retention: Float[Tensor, ""]) -> Regimes:
@@ -93,7 +100,7 @@ def learn(regimes: Regimes, reading: Reading, samples: int, retention: Float[Ten
     met, new = reading.weights[:number], reading.weights[-1]
     kept = regimes.counts * (1 - (1 - retention) * met)
     counts = kept + met * samples
-    means = (kept.unsqueeze(-1) * regimes.means + (met * samples).unsqueeze(-1) * reading.prior) / counts.clamp(
+    means = (kept.unsqueeze(-1) * regimes.means + (met * samples).unsqueeze(-1) * reading.own) / counts.clamp(
         min=torch.finfo(counts.dtype).eps
     ).unsqueeze(-1)
     places = torch.arange(number, device=counts.device)
@@ -101,7 +108,7 @@ def learn(regimes: Regimes, reading: Reading, samples: int, retention: Float[Ten
     weights = torch.where(replaced, new, met)
     weights = torch.cat([weights, reading.weights[number : number + 1]])
     return Regimes(
-        torch.where(replaced.unsqueeze(-1), reading.prior, torch.where(counts.unsqueeze(-1) > 0, means, regimes.means)),
+        torch.where(replaced.unsqueeze(-1), reading.own, torch.where(counts.unsqueeze(-1) > 0, means, regimes.means)),
         torch.where(replaced, float(samples), counts),
         weights / weights.sum(),
     )

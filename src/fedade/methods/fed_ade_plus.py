@@ -70,7 +70,7 @@ class FedAdePlus(BaseModel):
     track: bool = True
     """(a) Remember regimes of the class prior; else only the source prior and the batch itself are candidates."""
     num_regimes: int = Field(3, ge=1)
-    forgetting: float = Field(2.0, ge=0)
+    forgetting: float = Field(4.0, ge=0)
     """How much of its past a regime loses per unit of the shift signal."""
     correction: Correction = "class-aware"
     """(b)"""
@@ -85,7 +85,7 @@ class FedAdePlus(BaseModel):
     share: bool = True
     """(e) Average ψ over the clients; else every client moves its own."""
     rate: RateBounds = RateBounds()
-    objective: ObjectiveName = "entropy"
+    objective: ObjectiveName = "posterior-entropy"
     joint_epochs: int = Field(1, ge=0)
     personal_epochs: int = Field(1, ge=0)
     batch_size: int = Field(64, ge=1)
@@ -137,7 +137,7 @@ class FedAdePlus(BaseModel):
             previous=current,
         )
         plan = {
-            "learning_rate": self.rate.rate("adaptive", signals.combined),
+            "learning_rate": found.trust * self.rate.rate("adaptive", signals.combined),
             "s_unc": signals.unc,
             "s_rep": signals.rep,
             "s": signals.combined,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -10,7 +11,7 @@ from fedade.maths.entropy import entropy, entropy_from_logits
 from fedade.maths.risks import class_weights, estimated_risk
 
 Examples = Literal["reference", "stream"]
-ObjectiveName = Literal["bbse", "entropy", "bbse+entropy", "infomax", "pseudo"]
+ObjectiveName = Literal["bbse", "entropy", "bbse+entropy", "infomax", "pseudo", "posterior-entropy"]
 
 
 class Material(NamedTuple):
@@ -21,6 +22,7 @@ class Material(NamedTuple):
     reference_labels: Tensor
     prior: Tensor
     """Estimated class distribution of the stream's batch."""
+    source_prior: Tensor
     drawn_by_prior: bool = False
     """Whether reference rows come as often as the prior weighs them, and so need no weight any more."""
 
@@ -81,6 +83,21 @@ class Infomax:
         return entropy_from_logits(logits).mean() - entropy(logits.softmax(-1).mean(-2))
 
 
+class PosteriorEntropy:
+    """Mean entropy of the predictions after they are corrected by the prior, p ∘ q / μ0.
+
+    The classes of the batch are accounted for by the prior, so that the network need not learn them.
+    """
+
+    examples: tuple[Examples, ...] = ("stream",)
+
+    def loss(self, material: Material, rows: Tensor | None) -> Tensor:
+        logits = material.logits("stream", rows)
+        least = torch.finfo(logits.dtype).tiny
+        log_ratio = material.prior.clamp(min=least).log() - material.source_prior.clamp(min=least).log()
+        return entropy_from_logits(logits + log_ratio).mean()
+
+
 class Pseudo:
     """Cross-entropy to the model's own confident predictions (Lee, 2013)."""
 
@@ -101,4 +118,5 @@ OBJECTIVES: Mapping[ObjectiveName, Objective] = {
     "bbse+entropy": BbseAndEntropy(),
     "infomax": Infomax(),
     "pseudo": Pseudo(),
+    "posterior-entropy": PosteriorEntropy(),
 }

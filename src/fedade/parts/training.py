@@ -142,7 +142,8 @@ class Training:
         return self.deployment.network.classify(parameters, features)
 
     def _material(self, logits: Callable[[Examples, Tensor | None], Tensor]) -> Material:
-        return Material(logits, self.deployment.reference.labels, self.prior, self._draws_reference)
+        deployment = self.deployment
+        return Material(logits, deployment.reference.labels, self.prior, deployment.source_prior, self._draws_reference)
 
 
 def minibatches(key: Tensor, size: int, epochs: range, batch_size: int) -> Minibatches:
