@@ -69,6 +69,20 @@ def test_a_jump_is_followed_at_once_and_the_source_is_never_forgotten(seed):
     assert distance(found[5].prior, FLAT) < 0.2
 
 
+def test_a_bias_within_the_allowance_is_no_shift():
+    def prior(law: torch.Tensor, allowance: float) -> torch.Tensor:
+        known = regimes.no_regimes(3, FLAT)
+        for step in range(6):
+            reading = regimes.read(known, batch(law, step), FLAT, FLAT, allowance)
+            known = regimes.learn(known, reading, 60, KEEP)
+        return reading.prior
+
+    biased = torch.tensor([0.32, 0.22, 0.18, 0.15, 0.13])
+    assert distance(prior(biased, 0.0), biased) < 0.2
+    assert distance(prior(biased, 0.2), FLAT) < 0.1
+    assert distance(prior(RARE, 0.2), RARE) < 0.3
+
+
 def test_a_regime_that_returns_is_recognised():
     laws = [RARE, RARE, RARE, OTHER, OTHER, RARE]
     returned = torch.stack([follow(laws, seed)[-1].weights for seed in range(30)])

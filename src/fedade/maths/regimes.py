@@ -53,9 +53,10 @@ class Reading(NamedTuple):
 
 def no_regimes(number: int, source_prior: Float[Tensor, " K"]) -> Regimes:
     """Before the first batch only the source prior is known: as it is, and as a regime that may drift away from it."""
-    first = (torch.arange(number + 1, device=source_prior.device) == 0).to(source_prior.dtype)
-    weights = (first + _last(first)) / 2
-    return Regimes(source_prior.expand(number, -1).clone(), MOST_COUNTS * first[:-1], weights)
+    places = source_prior.new_zeros(number + 1)
+    weights = (_at(places, -number - 1) + _at(places, -1)) / 2
+    counts = MOST_COUNTS * _at(places[:-1], -number)
+    return Regimes(source_prior.expand(number, -1).clone(), counts, weights)
 
 
 def forecast(regimes: Regimes, source_prior: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
@@ -68,18 +69,21 @@ def read(
     probabilities: Float[Tensor, "n K"],
     source_mean_prediction: Float[Tensor, " K"],
     source_prior: Float[Tensor, " K"],
+    allowance: Float[Tensor, ""] | float = 0.0,
 ) -> Reading:
     """The regimes' weights by Bayes' rule, and the batch's prior by MAP with their samples as pseudo-counts.
 
     The likelihood of a prior q is Π_i Σ_k q_k p_ik / μ0_k (Saerens et al., 2002). A new regime is the batch's own
-    maximum, which pays ½ K_eff log n for its free parameters (Schwarz, 1978), K_eff being exp of its entropy.
+    maximum, which pays ½ K_eff log n for its free parameters (Schwarz, 1978), K_eff being exp of its entropy. Other
+    priors than the source's must explain each sample better by `allowance` nats: as much as predictions may be biased.
     """
     fresh = posterior_mode(probabilities, source_mean_prediction, NEW_COUNTS * source_prior, ITERATIONS)
     candidates = torch.cat([regimes.means, source_prior.unsqueeze(0), fresh.unsqueeze(0)])
     ratios = probabilities / source_mean_prediction.clamp(min=torch.finfo(probabilities.dtype).eps)
     evidence = (ratios @ candidates.mT).clamp(min=torch.finfo(ratios.dtype).tiny).log().sum(0)
     price = entropy(fresh).exp() / 2 * math.log(max(2, len(probabilities)))
-    weights = (_expected(regimes).log() + evidence - price * _last(evidence)).softmax(-1)
+    bias = allowance * len(probabilities)
+    weights = (_expected(regimes).log() + evidence - price * _at(evidence, -1) + bias * _at(evidence, -2)).softmax(-1)
     counts = torch.cat([
         regimes.counts.clamp(max=MOST_COUNTS), fresh.new_full((1,), SOURCE_COUNTS), fresh.new_full((1,), NEW_COUNTS)
     ])  # fmt: skip
@@ -121,5 +125,6 @@ def _expected(regimes: Regimes) -> Tensor:
     return torch.cat([known * old, regimes.weights.new_full((1,), BEGIN)])
 
 
-def _last(like: Tensor) -> Tensor:
-    return (torch.arange(len(like), device=like.device) == len(like) - 1).to(like.dtype)
+def _at(like: Tensor, place: int) -> Tensor:
+    """One at a place, counted from the end, and zero elsewhere."""
+    return (torch.arange(-len(like), 0, device=like.device) == place).to(like.dtype)

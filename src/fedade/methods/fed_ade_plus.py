@@ -78,9 +78,11 @@ class FedAdePlus(BaseModel):
     """How many times more than chance a layer must have changed before it is corrected at all."""
     softening: float = Field(0.3, ge=0)
     """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
+    allowance: float = Field(0.1, ge=0)
+    """By how many nats a sample predictions may be biased under statistics that moved, before they speak of classes."""
     reweighting: bool = True
     """(c)"""
-    gradient_steps: bool = True
+    gradient_steps: bool = False
     """(d)"""
     share: bool = True
     """(e) Average ψ over the clients; else every client moves its own."""
@@ -108,7 +110,8 @@ class FedAdePlus(BaseModel):
     def init_client(self, deployment: Deployment) -> FedAdePlusClient:
         """As deployed; the first regime is the source prior."""
         plain_layers(reference_moments(deployment))  # measured here once, since it waits for the device
-        own = deployment.personal if self.share else {**trainable_shared(deployment), **deployment.personal}
+        moves_body = self.gradient_steps and not self.share
+        own = {**trainable_shared(deployment), **deployment.personal} if moves_body else deployment.personal
         return FedAdePlusClient(
             own,
             {} if self.correction == "none" else deployed_statistics(deployment),
@@ -223,7 +226,13 @@ class FedAdePlus(BaseModel):
     def _read(self, deployment: Deployment, known: Regimes, found: Corrected) -> Reading:
         temperature = deployment.temperature * (1 + self.softening * found.trust)
         probabilities = apply_temperature(found.logits, temperature).softmax(-1)
-        return regimes.read(known, probabilities, deployment.mean_prediction, deployment.source_prior)
+        return regimes.read(
+            known,
+            probabilities,
+            deployment.mean_prediction,
+            deployment.source_prior,
+            self.allowance * found.trust,
+        )
 
     def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
         return Training(

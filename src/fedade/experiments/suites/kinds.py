@@ -24,8 +24,8 @@ _PARTS = (
     Row("w/o correction", "fed-ade-plus", {"correction": "none"}),
     Row("plain batch statistics", "fed-ade-plus", {"correction": "batch"}),
     Row("w/o reweighting", "fed-ade-plus", {"reweighting": False}),
-    Row("w/o gradient steps", "fed-ade-plus", {"gradient_steps": False}),
-    Row("w/o sharing", "fed-ade-plus", {"share": False}),
+    Row("with gradient steps", "fed-ade-plus", {"gradient_steps": True}),
+    Row("with gradient steps, not shared", "fed-ade-plus", {"gradient_steps": True, "share": False}),
 )
 
 
