@@ -17,7 +17,7 @@ from fedade.core import trace
 from fedade.core.optional import OptionalModule
 from fedade.experiments.bench import engines, work
 from fedade.experiments.bench.engines import ProcessLostError, engine_of
-from fedade.experiments.bench.work import Task, run_task, tasks_of
+from fedade.experiments.bench.work import Task, rates_from, run_task, tasks_of
 
 from .tiny import LONG, TINY
 
@@ -149,7 +149,7 @@ def test_a_cell_in_other_hands_is_left_alone_then_waited_for(cache, tmp_path, mo
 def test_cells_that_fill_a_gpu_together_are_those_that_differ_in_seed_and_schedule(tmp_path):
     cells = TINY.cells((0, 1))
     together = tasks_of(cells, tmp_path, "cuda", retry_failed=False)
-    assert sorted(len(task.cells) for task in together) == [1, 1, 1, 1, 4, 4, 4], "replayed rates are a cell's own"
+    assert [len(task.cells) for task in together] == [4] * 4
     for task in together:
         assert len({cell.method for cell in task.cells}) == 1
     assert [len(task.cells) for task in tasks_of(cells, tmp_path, "cpu", retry_failed=False)] == [1] * len(cells)
@@ -169,6 +169,18 @@ def test_cells_run_together_find_what_they_find_alone(batch, tmp_path):
     for one, other in zip(together, alone, strict=True):
         assert one.result.accuracy_post == pytest.approx(other.result.accuracy_post, abs=1e-3)
         assert one.result.learning_rate_mean == pytest.approx(other.result.learning_rate_mean, rel=1e-4)
+
+
+def test_cells_run_together_replay_rates_of_their_own(batch, tmp_path):
+    run_task(Task(batch, tmp_path, "cpu"), lambda *told: None)
+    replaying = tuple(cell for cell in TINY.cells((0, 1)) if cell.method == "fix-lr-mean")
+    lent = {rates_from(cell).address: run_task(Task((rates_from(cell),), tmp_path, "cpu"), lambda *told: None)[0]
+            for cell in replaying}  # fmt: skip
+    found = run_task(Task(replaying, tmp_path, "cpu"), lambda *told: None)
+    for cell, one in zip(replaying, found, strict=True):
+        expected = lent[rates_from(cell).address].result.learning_rate_mean
+        assert one.result.learning_rate_mean == pytest.approx(expected, rel=1e-4)
+    assert len({round(one.result.learning_rate_mean, 9) for one in found}) > 1
 
 
 def test_a_batch_that_fails_is_run_cell_by_cell(batch, tmp_path, monkeypatch):

@@ -66,11 +66,14 @@ def unexplained_shift(
 ) -> Shift:
     """The batch's mean minus Σ_k q_k m_k, shrunk towards 0 by its own evidence (James and Stein, 1961).
 
-    Under the reference's law the residual has variance `within · (1/n + Σ q_k² / N_k)`. The mean ratio of its squares
-    to that is 1 by chance; of a ratio R the share 1 − doubt / R is kept. `doubt` 0 keeps everything.
+    Under the reference's law the residual has variance `(within + between) / n + within · Σ q_k² / N_k`, with `between`
+    the variance of the class means under q. The mean ratio of its squares to that is 1 by chance; of a ratio R the
+    share 1 − doubt / R is kept. `doubt` 0 keeps everything.
     """
-    residual = mean - prior @ moments.means
-    chance = moments.within * (1 / samples + (prior.square() * moments.scarcity).sum())
+    expected = prior @ moments.means
+    residual = mean - expected
+    between = prior @ (moments.means - expected).square()
+    chance = (moments.within + between) / samples + moments.within * (prior.square() * moments.scarcity).sum()
     ratio = (residual.square() / chance.clamp(min=torch.finfo(chance.dtype).tiny)).mean()
     trust = (1 - doubt / ratio.clamp(min=torch.finfo(ratio.dtype).tiny)).clamp(min=0)
     return Shift(trust * residual, trust)

@@ -7,11 +7,11 @@ b. normalisation statistics follow the batch, as far as neither the class prior 
    (`parts/corrected_normalisation.py`): first in the layers that tell no classes apart, which gives a prior that can be
    trusted under corrupted inputs too, then with this prior in all layers;
 c. predictions are corrected by the prior;
-d. ψ and φ take gradient steps at Fed-ADE's rate, with the statistics that were found;
-e. clients share ψ, as in the paper. Statistics and regimes stay with the client.
+d. ψ and φ may take gradient steps at Fed-ADE's rate, as far as statistics moved;
+e. clients then share ψ, as in the paper. Statistics and regimes stay with the client.
 
-Each can be switched off. A client keeps two numbers per normalised channel and a few class distributions beside its
-layers. A timestep costs two forward passes per sample, and what the gradient steps cost.
+Each can be switched off; d and e are off, because they gained nothing. A client keeps two numbers per normalised
+channel and a few class distributions beside its layers. A timestep costs two forward passes per sample.
 """
 
 from typing import Literal, NamedTuple

@@ -64,4 +64,4 @@ KINDS_OF_SHIFT = Suite(
     "kinds", "every method under label shift, covariate shift, both and none, also with small batches", _kinds,
     (0, 1, 2, 3, 4),
 )  # fmt: skip
-KINDS_PARTS = Suite("kinds-parts", "Fed-ADE+ without one of its parts, under every kind of shift", _parts)
+KINDS_PARTS = Suite("kinds-parts", "Fed-ADE+ with a part more or less, under every kind of shift", _parts)
