@@ -172,10 +172,9 @@ def test_cells_run_together_find_what_they_find_alone(batch, tmp_path):
 
 
 def test_cells_run_together_replay_rates_of_their_own(batch, tmp_path):
-    run_task(Task(batch, tmp_path, "cpu"), lambda *told: None)
+    lenders = run_task(Task(batch, tmp_path, "cpu"), lambda *told: None)
+    lent = {cell.address: one for cell, one in zip(batch, lenders, strict=True)}
     replaying = tuple(cell for cell in TINY.cells((0, 1)) if cell.method == "fix-lr-mean")
-    lent = {rates_from(cell).address: run_task(Task((rates_from(cell),), tmp_path, "cpu"), lambda *told: None)[0]
-            for cell in replaying}  # fmt: skip
     found = run_task(Task(replaying, tmp_path, "cpu"), lambda *told: None)
     for cell, one in zip(replaying, found, strict=True):
         expected = lent[rates_from(cell).address].result.learning_rate_mean

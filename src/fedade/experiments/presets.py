@@ -38,7 +38,8 @@ def images(
     """The paper's image benchmarks (appendix, hyper-parameters): 100 clients, T = 100, R = 10, one in ten takes part.
 
     The paper does not give the samples per timestep; these are the released code's. Rates and
-    batch sizes are the methods' own defaults, Fed-ADE's 5e-6 to 1e-4 and 32.
+    batch sizes are the methods' own defaults, Fed-ADE's 5e-6 to 1e-4 and 32. An epoch of the estimated risk reads as
+    many reference images as the batch has (docs/decisions/0018-epochs-of-the-risk.md).
     """
     return {
         "scenario": {
@@ -53,7 +54,7 @@ def images(
             "pretraining": {"epochs": 60, "batch_size": 512, "learning_rate": 0.4, "augment": True},
         },
         "federation": {"rounds": 10, "participation": 0.1},
-        "method": {} if batch_size is None else {"batch_size": batch_size},
+        "method": {"reference_draws": "prior"} | ({} if batch_size is None else {"batch_size": batch_size}),
     }
 
 

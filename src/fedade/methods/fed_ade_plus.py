@@ -96,7 +96,7 @@ class FedAdePlus(BaseModel):
     @property
     def card(self) -> Card:
         return Card(
-            summary="tells label from covariate shift: corrects statistics and prior, shares its body",
+            summary="tells label from covariate shift: corrects statistics and predictions by a tracked prior",
             paper="this project, after Fed-ADE",
             reference=True,
         )
