@@ -78,8 +78,9 @@ class FedAdePlus(BaseModel):
     """How many times more than chance a layer must have changed before it is corrected at all."""
     softening: float = Field(0.3, ge=0)
     """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
-    allowance: float = Field(0.1, ge=0)
-    """By how many nats a sample predictions may be biased under statistics that moved, before they speak of classes."""
+    allowance: float = Field(0.4, ge=0)
+    """By how many nats a sample predictions may be biased before they speak of classes, times the square of the trust:
+    biases are small under mild corruption and grow faster than statistics move."""
     reweighting: bool = True
     """(c)"""
     gradient_steps: bool = False
@@ -231,7 +232,7 @@ class FedAdePlus(BaseModel):
             probabilities,
             deployment.mean_prediction,
             deployment.source_prior,
-            self.allowance * found.trust,
+            self.allowance * found.trust.square(),
         )
 
     def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
