@@ -5,11 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.maths.class_moments import class_moments, explained_share, unexplained_shift
+from fedade.maths.class_moments import Residual, class_moments, explained_share, unexplained_shift
 
 from .samples import QUICK
 
 CLASSES, CHANNELS = 4, 6
+NOTHING = Residual(torch.zeros(CHANNELS, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64))
+FLAT = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
 
 
 def samples(seed: int, number: int, apart: float = 3.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -55,8 +57,8 @@ def test_another_class_mix_is_no_shift_and_other_inputs_are(seed, only):
     moments = class_moments(values[:2000], labels[:2000], CLASSES)
     batch = values[2000:][labels[2000:] == only][:50]
     prior = torch.nn.functional.one_hot(torch.tensor(only), CLASSES).double()
-    assert unexplained_shift(batch.mean(0), 50, prior, moments, 4.0).trust == 0
-    moved = unexplained_shift(batch.mean(0) + 5, 50, prior, moments, 4.0)
+    assert unexplained_shift(batch.mean(0), 50, prior, moments, 4.0, NOTHING)[0].trust == 0
+    moved, _ = unexplained_shift(batch.mean(0) + 5, 50, prior, moments, 4.0, NOTHING)
     assert moved.trust > 0.9
     torch.testing.assert_close(moved.size, torch.full_like(moved.size, 5.0), atol=1.0, rtol=0)
 
@@ -66,15 +68,48 @@ def test_another_class_mix_is_no_shift_and_other_inputs_are(seed, only):
 def test_without_doubt_the_whole_residual_is_kept(seed, offset):
     values, labels, _ = samples(seed, 400)
     moments = class_moments(values, labels, CLASSES)
-    prior = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
-    found = unexplained_shift(values.mean(0) + offset, 50, prior, moments, 0.0)
-    torch.testing.assert_close(found.size, values.mean(0) + offset - moments.means.mean(0))
+    past = Residual(torch.ones_like(NOTHING.size), torch.tensor(400.0, dtype=torch.float64))
+    for known in (NOTHING, past):
+        found, residual = unexplained_shift(values.mean(0) + offset, 50, FLAT, moments, 0.0, known)
+        torch.testing.assert_close(found.size, values.mean(0) + offset - moments.means.mean(0))
+        assert residual.samples == 50
 
 
 @pytest.mark.parametrize("larger", [1.0, 2.0, 10.0])
 def test_more_doubt_never_believes_more(larger):
     values, labels, _ = samples(3, 400)
     moments = class_moments(values, labels, CLASSES)
-    prior = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
-    trusts = [unexplained_shift(values[:50].mean(0) + 0.5, 50, prior, moments, doubt).trust for doubt in (0.5, larger)]
+    trusts = [
+        unexplained_shift(values[:50].mean(0) + 0.5, 50, FLAT, moments, doubt, NOTHING)[0].trust
+        for doubt in (0.5, larger)
+    ]
     assert trusts[1] <= trusts[0]
+
+
+def remembering(offsets: list[float], doubt: float = 2.5):
+    """Shift and residual after batches of 40 samples, each moved by its offset, one after the other."""
+    values, labels, _ = samples(5, 4000)
+    moments, residual, found = class_moments(values[:2000], labels[:2000], CLASSES), NOTHING, []
+    for place, offset in enumerate(offsets):
+        batch = values[2000 + 40 * place : 2040 + 40 * place]
+        shift, residual = unexplained_shift(batch.mean(0) + offset, 40, FLAT, moments, doubt, residual)
+        found.append((shift, residual))
+    return found
+
+
+def test_batches_that_agree_add_up_and_are_believed_more():
+    found = remembering([0.4] * 8)
+    assert float(found[-1][1].samples) > 200
+    assert found[-1][0].trust > found[0][0].trust
+    errors = [float((residual.size - 0.4).norm()) for _, residual in (found[0], found[-1])]
+    assert errors[1] < errors[0]
+
+
+def test_past_residuals_are_dropped_when_something_changes():
+    *_, (shift, residual) = remembering([3.0] * 6 + [0.0])
+    assert 40 <= float(residual.samples) < 45
+    assert float(shift.size.abs().max()) < 0.6
+
+
+def test_without_a_shift_memory_brings_none():
+    assert all(shift.trust == 0 for shift, _ in remembering([0.0] * 12))

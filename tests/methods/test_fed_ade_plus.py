@@ -69,7 +69,7 @@ def test_without_gradient_steps_nothing_travels(scenario_factory):
 
 
 def test_without_sharing_every_client_moves_a_body_of_its_own(scenario_factory):
-    scenario = scenario_factory()
+    scenario = scenario_factory(kind="covariate")
     world = final_world(FedAdePlus(gradient_steps=True, share=False, rate={"low": 0.01, "high": 0.1}), scenario)
     bodies = {name: value for name, value in world.clients.own.items() if name.startswith("body.")}
     assert bodies

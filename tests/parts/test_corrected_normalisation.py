@@ -9,8 +9,10 @@ from fedade.core.normalisation import batch_statistics
 from fedade.parts.corrected_normalisation import (
     FEATURES,
     PriorCorrected,
+    at_most,
     corrected_pass,
     deployed_statistics,
+    no_residuals,
     plain_layers,
     reference_moments,
     settled_pass,
@@ -56,7 +58,8 @@ def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
             seen.setdefault(layer, (batch_statistics(inputs), deployed))
             return super().statistics(layer, inputs, deployed)
 
-    strategy = Watching(moments, deployment.source_prior, frozenset(moments), 0.0)
+    past = no_residuals(deployment)
+    strategy = Watching(moments, deployment.source_prior, frozenset(moments), 0.0, past)
     deployment.network.represent(deployment.parameters, inputs, strategy)
     assert set(strategy.found) == set(moments)
     for layer, found in strategy.found.items():
@@ -99,3 +102,24 @@ def test_features_are_corrected_where_there_is_no_batch_norm(scenario):
     untouched = settled_pass(deployment, deployment.parameters, deployed_statistics(deployment), inputs)
     expected = deployment.network.classify(deployment.parameters, features)
     torch.testing.assert_close(untouched, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_residuals_are_remembered_as_far_as_they_may_count(scenario):
+    deployment = scenario.deployment
+    layers = frozenset(reference_moments(deployment))
+
+    def after(timesteps: int, samples: float):
+        past = no_residuals(deployment)
+        for timestep in range(1, timesteps + 1):
+            inputs = batch(scenario, timestep)
+            found = corrected_pass(
+                deployment, deployment.parameters, inputs, deployment.source_prior, layers, 3.0, at_most(past, samples)
+            )
+            past = found.residuals
+        return found
+
+    alone, forgetful, remembering = after(1, 0.0), after(4, 0.0), after(4, 400.0)
+    assert all(float(both.first.samples) == 30 for found in (alone, forgetful) for both in found.residuals.values())
+    first_layer = next(iter(remembering.residuals))
+    assert float(remembering.residuals[first_layer].first.samples) > 60
+    assert at_most(remembering.residuals, 50.0)[first_layer].first.samples == 50

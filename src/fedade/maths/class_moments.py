@@ -53,8 +53,16 @@ def explained_share(moments: ClassMoments) -> Float[Tensor, ""]:
     return (between / total).mean()
 
 
+class Residual(NamedTuple):
+    """What a class mix leaves of a change, and the samples that show it."""
+
+    size: Float[Tensor, " C"]
+    samples: Float[Tensor, ""]
+    """0 where nothing was seen yet."""
+
+
 class Shift(NamedTuple):
-    """What is left of a change after the class mix is taken out."""
+    """What is believed of a residual."""
 
     size: Float[Tensor, " C"]
     trust: Float[Tensor, ""]
@@ -62,18 +70,39 @@ class Shift(NamedTuple):
 
 
 def unexplained_shift(
-    mean: Float[Tensor, " C"], samples: int, prior: Float[Tensor, " K"], moments: ClassMoments, doubt: float
-) -> Shift:
-    """The batch's mean minus Σ_k q_k m_k, shrunk towards 0 by its own evidence (James and Stein, 1961).
+    mean: Float[Tensor, " C"],
+    samples: int,
+    prior: Float[Tensor, " K"],
+    moments: ClassMoments,
+    doubt: float,
+    past: Residual,
+) -> tuple[Shift, Residual]:
+    """The batch's mean minus Σ_k q_k m_k, together with past residuals that agree with it, shrunk towards 0 by its own
+    evidence (James and Stein, 1961); and the residual to remember.
 
-    Under the reference's law the residual has variance `(within + between) / n + within · Σ q_k² / N_k`, with `between`
-    the variance of the class means under q. The mean ratio of its squares to that is 1 by chance; of a ratio R the
-    share 1 − doubt / R is kept. `doubt` 0 keeps everything.
+    Under the reference's law the mean of n samples varies by `(within + between) / n`, with `between` the variance of
+    the class means under q, and what is expected by `within · Σ q_k² / N_k`. The mean ratio of squares to that is 1 by
+    chance; of a ratio R the share 1 − doubt / R is kept. `doubt` 0 keeps everything and remembers nothing.
     """
     expected = prior @ moments.means
-    residual = mean - expected
-    between = prior @ (moments.means - expected).square()
-    chance = (moments.within + between) / samples + moments.within * (prior.square() * moments.scarcity).sum()
-    ratio = (residual.square() / chance.clamp(min=torch.finfo(chance.dtype).tiny)).mean()
-    trust = (1 - doubt / ratio.clamp(min=torch.finfo(ratio.dtype).tiny)).clamp(min=0)
-    return Shift(trust * residual, trust)
+    spread = moments.within + prior @ (moments.means - expected).square()
+    residual = _together(past, Residual(mean - expected, torch.full_like(past.samples, samples)), spread, doubt)
+    chance = spread / residual.samples + moments.within * (prior.square() * moments.scarcity).sum()
+    trust = (1 - doubt / _ratio(residual.size, chance)).clamp(min=0)
+    return Shift(trust * residual.size, trust), residual
+
+
+def _together(past: Residual, present: Residual, spread: Float[Tensor, " C"], doubt: float) -> Residual:
+    """Both residuals, weighted by their samples; of the past ones as many as their difference allows: all where it is
+    chance, hardly any where something changed."""
+    least = torch.finfo(spread.dtype).tiny
+    apart = spread / present.samples + spread / past.samples.clamp(min=least)
+    kept = past.samples * (doubt / _ratio(present.size - past.size, apart).clamp(min=doubt)).square()
+    samples = kept + present.samples
+    return Residual((kept * past.size + present.samples * present.size) / samples, samples)
+
+
+def _ratio(difference: Float[Tensor, " C"], variance: Float[Tensor, " C"]) -> Float[Tensor, ""]:
+    """Mean squared difference in units of its variance: 1 by chance."""
+    least = torch.finfo(variance.dtype).tiny
+    return (difference.square() / variance.clamp(min=least)).mean().clamp(min=least)

@@ -3,17 +3,18 @@
 Fed-ADE's idea, label-free signals that steer each client at each timestep, applied to more than a learning rate:
 
 a. the class prior is tracked as a few regimes, whose memory is set by the shift signal (`maths/regimes.py`);
-b. normalisation statistics follow the batch, as far as neither the class prior nor chance explains their change
-   (`parts/corrected_normalisation.py`): first in the layers that tell no classes apart, which gives a prior that can be
-   trusted under corrupted inputs too, then with this prior in all layers;
+b. normalisation statistics follow the batch, and earlier ones that agree with it, as far as neither the class prior nor
+   chance explains their change (`parts/corrected_normalisation.py`): first in the layers that tell no classes apart,
+   which gives a prior that can be trusted under corrupted inputs too, then with this prior in all layers;
 c. predictions are corrected by the prior;
 d. ψ and φ may take gradient steps at Fed-ADE's rate, as far as statistics moved;
 e. clients then share ψ, as in the paper. Statistics and regimes stay with the client.
 
-Each can be switched off; d and e are off, because they gained nothing. A client keeps two numbers per normalised
+Each can be switched off; d and e are off, because they gained nothing. A client keeps four numbers per normalised
 channel and a few class distributions beside its layers. A timestep costs two forward passes per sample.
 """
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,8 +31,11 @@ from fedade.maths.reweighting import reweight
 from fedade.parts.composition import effective
 from fedade.parts.corrected_normalisation import (
     Corrected,
+    LayerResiduals,
+    at_most,
     corrected_pass,
     deployed_statistics,
+    no_residuals,
     plain_layers,
     reference_moments,
     settled_pass,
@@ -55,6 +59,8 @@ class FedAdePlusClient(NamedTuple):
     own: dict[str, Tensor]
     """φ, and ψ where it is not shared."""
     statistics: dict[str, Tensor]
+    residuals: dict[str, LayerResiduals]
+    """What earlier batches left unexplained in each layer."""
     regimes: Regimes
     prior: Tensor
     """Of the last batch."""
@@ -74,11 +80,13 @@ class FedAdePlus(BaseModel):
     """How much of its past a regime loses per unit of the shift signal."""
     correction: Correction = "class-aware"
     """(b)"""
-    doubt: float = Field(1.5, ge=0)
+    memory: float = Field(400.0, ge=0)
+    """Samples of earlier batches that count at most when statistics are corrected."""
+    doubt: float = Field(2.0, ge=0)
     """How many times more than chance a layer must have changed before it is corrected at all."""
     softening: float = Field(0.3, ge=0)
     """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
-    allowance: float = Field(0.4, ge=0)
+    allowance: float = Field(0.25, ge=0)
     """By how many nats a sample predictions may be biased before they speak of classes, times the square of the trust:
     biases are small under mild corruption and grow faster than statistics move."""
     reweighting: bool = True
@@ -116,6 +124,7 @@ class FedAdePlus(BaseModel):
         return FedAdePlusClient(
             own,
             {} if self.correction == "none" else deployed_statistics(deployment),
+            {} if self.correction == "none" else no_residuals(deployment),
             regimes.no_regimes(self.num_regimes, deployment.source_prior),
             deployment.source_prior,
             MEASURES["cosine"].init(deployment),
@@ -129,13 +138,14 @@ class FedAdePlus(BaseModel):
         model, known = effective(deployment, shared, client.own), client.regimes
         if not self.track:
             known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
-        found, reading = self._settle(deployment, model, known, observation.inputs)
+        found, reading = self._settle(deployment, model, known, client.residuals, observation.inputs)
         current, signals = MEASURES["cosine"].update(
             deployment, client.previous, found.logits.softmax(-1), found.features, observation.key
         )
         retention = (1 - self.forgetting * signals.combined).clamp(min=0)
         moved = client._replace(
             statistics=found.statistics,
+            residuals=found.residuals,
             regimes=regimes.learn(known, reading, len(observation.inputs), retention),
             prior=reading.prior,
             previous=current,
@@ -209,7 +219,12 @@ class FedAdePlus(BaseModel):
     # What a batch says
 
     def _settle(
-        self, deployment: Deployment, model: Parameters, known: Regimes, inputs: Tensor
+        self,
+        deployment: Deployment,
+        model: Parameters,
+        known: Regimes,
+        residuals: Mapping[str, LayerResiduals],
+        inputs: Tensor,
     ) -> tuple[Corrected, Reading]:
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
         moments = reference_moments(deployment)
@@ -217,11 +232,11 @@ class FedAdePlus(BaseModel):
         if self.correction == "batch":
             found = corrected_pass(deployment, model, inputs, deployment.source_prior, everywhere, 0.0)
             return found, self._read(deployment, known, found)
-        expected = regimes.forecast(known, deployment.source_prior)
+        expected, past = regimes.forecast(known, deployment.source_prior), at_most(residuals, self.memory)
         plain = plain_layers(moments) & everywhere
-        first = corrected_pass(deployment, model, inputs, expected, plain, self.doubt)
+        first = corrected_pass(deployment, model, inputs, expected, plain, self.doubt, past)
         prior = self._read(deployment, known, first).prior
-        found = corrected_pass(deployment, model, inputs, prior, everywhere, self.doubt)
+        found = corrected_pass(deployment, model, inputs, prior, everywhere, self.doubt, past)
         return found, self._read(deployment, known, found)
 
     def _read(self, deployment: Deployment, known: Regimes, found: Corrected) -> Reading:

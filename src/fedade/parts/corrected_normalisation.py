@@ -3,7 +3,8 @@
 Under corrupted inputs a batch's own statistics are right and the deployed ones wrong; under label shift it is the other
 way round, because other classes have other means. Class-wise moments of the reference set tell the two apart
 (`maths/class_moments.py`): only the part of a layer's change that neither the class prior nor chance explains moves its
-statistics. A model without BatchNorm has its features corrected in the same way before the head.
+statistics. Corruptions stay while batches come and go, so residuals of earlier batches count as long as new ones agree
+with them. A model without BatchNorm has its features corrected in the same way before the head.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.network import Network
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.maths.class_moments import ClassMoments, class_moments, explained_share, unexplained_shift
+from fedade.maths.class_moments import ClassMoments, Residual, class_moments, explained_share, unexplained_shift
 from fedade.maths.remembering import of_constants
 from fedade.parts.statistics import statistics_names
 
@@ -38,6 +39,13 @@ class LayerMoments(NamedTuple):
     second: ClassMoments
 
 
+class LayerResiduals(NamedTuple):
+    """What earlier batches left unexplained, of the same two moments."""
+
+    first: Residual
+    second: Residual
+
+
 class Corrected(NamedTuple):
     """A pass and the statistics that it found."""
 
@@ -48,6 +56,8 @@ class Corrected(NamedTuple):
     """Means and variances by the names of the tensors that they replace."""
     trust: Tensor
     """Mean share of the unexplained change that was believed, over the corrected layers."""
+    residuals: dict[str, LayerResiduals]
+    """To remember, of the corrected layers."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +68,23 @@ class PriorCorrected:
     prior: Tensor
     layers: frozenset[str]
     doubt: float
+    past: Mapping[str, LayerResiduals]
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
+    residuals: dict[str, LayerResiduals] = field(default_factory=dict)
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         """mean + δ₁ and the variance that follows from the second moment + δ₂."""
         if layer not in self.layers:
             return deployed
         prior = self.prior.to(deployed.mean.dtype)
-        first, second = (
-            unexplained_shift(values.mean(0), len(inputs), prior, moments, self.doubt)
-            for values, moments in zip(_sample_moments(inputs), self.moments[layer], strict=True)
+        (first, left_first), (second, left_second) = (
+            unexplained_shift(values.mean(0), len(inputs), prior, moments, self.doubt, past)
+            for values, moments, past in zip(
+                _sample_moments(inputs), self.moments[layer], self.past[layer], strict=True
+            )
         )
+        self.residuals[layer] = LayerResiduals(left_first, left_second)
         mean = deployed.mean + first.size
         variance = deployed.variance + deployed.mean.square() + second.size - mean.square()
         self.found[layer] = Statistics(mean, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
@@ -97,11 +112,17 @@ def plain_layers(moments: Mapping[str, LayerMoments]) -> frozenset[str]:
 
 
 def corrected_pass(
-    deployment: Deployment, model: Parameters, inputs: Tensor, prior: Tensor, layers: frozenset[str], doubt: float
+    deployment: Deployment,
+    model: Parameters,
+    inputs: Tensor,
+    prior: Tensor,
+    layers: frozenset[str],
+    doubt: float,
+    past: Mapping[str, LayerResiduals] | None = None,
 ) -> Corrected:
-    """A pass in which the given layers are corrected for this prior."""
+    """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones."""
     network, moments = deployment.network, reference_moments(deployment)
-    normalisation = PriorCorrected(moments, prior, layers, doubt)
+    normalisation = PriorCorrected(moments, prior, layers, doubt, past or no_residuals(deployment))
     features = network.represent(model, inputs, normalisation)
     if FEATURES in moments:
         deployed = _feature_statistics(moments[FEATURES])
@@ -113,6 +134,7 @@ def corrected_pass(
         network.summarise(features),
         _named(normalisation.found),
         torch.stack(normalisation.trusts).mean() if normalisation.trusts else none,
+        normalisation.residuals,
     )
 
 
@@ -136,6 +158,23 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
         name: deployment.parameters[name]
         for layer in moments
         for name in (f"{layer}.running_mean", f"{layer}.running_var")
+    }
+
+
+def no_residuals(deployment: Deployment) -> dict[str, LayerResiduals]:
+    """Before the first batch nothing is known."""
+    none = torch.zeros_like(deployment.accuracy)
+    return {
+        layer: LayerResiduals(*(Residual(torch.zeros_like(one.within), none) for one in moments))
+        for layer, moments in reference_moments(deployment).items()
+    }
+
+
+def at_most(residuals: Mapping[str, LayerResiduals], samples: float) -> dict[str, LayerResiduals]:
+    """The same residuals, which count for no more samples than this."""
+    return {
+        layer: LayerResiduals(*(one._replace(samples=one.samples.clamp(max=samples)) for one in both))
+        for layer, both in residuals.items()
     }
 
 

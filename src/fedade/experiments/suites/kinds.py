@@ -20,7 +20,8 @@ _UNSUPERVISED = (
 
 _PARTS = (
     Row("Fed-ADE+", "fed-ade-plus"),
-    Row("w/o memory", "fed-ade-plus", {"track": False}),
+    Row("w/o memory of the prior", "fed-ade-plus", {"track": False}),
+    Row("w/o memory of statistics", "fed-ade-plus", {"memory": 0}),
     Row("w/o correction", "fed-ade-plus", {"correction": "none"}),
     Row("plain batch statistics", "fed-ade-plus", {"correction": "batch"}),
     Row("w/o reweighting", "fed-ade-plus", {"reweighting": False}),
