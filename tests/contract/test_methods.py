@@ -14,7 +14,8 @@ from fedade.core.scenario import Batch, Scenario, Streams
 from fedade.engine.clock import beginning
 from fedade.methods import METHODS
 
-from ..helpers import final_world, first_view, only, run
+from ..helpers import clock, final_world, first_view, only, run
+from .recording import AsIfRecorded, OnlyRecordable
 
 EXPECTED_METHODS = 34
 QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
@@ -183,3 +184,14 @@ def test_every_client_alone_is_every_client_together(method, scenario):
         tree.leaves((together.clients, together.server)), tree.leaves((apart.clients, apart.server)), strict=True
     ):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_its_steps_can_be_recorded(method, scenario):
+    watched = replace(clock(method, scenario, rounds=2), execution=AsIfRecorded())
+    assert len(list(watched.advance(beginning(method, scenario)))) == 3
+
+
+@pytest.mark.parametrize("refused", [lambda: torch.ones(1).sum().item(), lambda: torch.tensor(1.0)])
+def test_what_cannot_be_recorded_is_noticed(refused):
+    with pytest.raises(AssertionError, match=r"reads a number back|copies a Python number"), OnlyRecordable():
+        refused()
