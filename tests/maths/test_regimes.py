@@ -20,7 +20,7 @@ def batch(prior: torch.Tensor, seed: int, samples: int = 60, sure: float = 3.0) 
     """Calibrated predictions of samples from a law: noisy logits of the true class, by Bayes' rule."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.multinomial(prior, samples, replacement=True, generator=generator)
-    signal = torch.randn(samples, CLASSES, generator=generator)
+    signal = torch.randn(samples, len(prior), generator=generator)
     signal[torch.arange(samples), labels] += sure
     return (sure * signal).softmax(-1)
 
@@ -81,6 +81,23 @@ def test_a_bias_within_the_allowance_is_no_shift():
     assert distance(prior(biased, 0.0), biased) < 0.2
     assert distance(prior(biased, 0.2), FLAT) < 0.1
     assert distance(prior(RARE, 0.2), RARE) < 0.3
+
+
+def test_batches_smaller_than_the_number_of_classes_leave_no_gaps(monkeypatch):
+    law = torch.linspace(0.2, 1.8, 60) / 60
+    flat = torch.full_like(law, 1 / 60)
+
+    def learnt(own_counts: float) -> torch.Tensor:
+        monkeypatch.setattr(regimes, "OWN_COUNTS", own_counts)
+        known = regimes.no_regimes(1, flat)
+        for step in range(30):
+            reading = regimes.read(known, batch(law, step, samples=40), flat, flat)
+            known = regimes.learn(known, reading, 40, KEEP)
+        return reading.prior
+
+    jeffreys, bare = (distance(learnt(own_counts), law) for own_counts in (regimes.OWN_COUNTS, 0.02))
+    assert jeffreys < distance(flat, law)
+    assert jeffreys < bare
 
 
 def test_a_regime_that_returns_is_recognised():

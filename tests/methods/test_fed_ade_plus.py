@@ -82,3 +82,19 @@ def test_memory_can_be_switched_off(scenario_factory):
     with_memory = final_world(FedAdePlus(gradient_steps=False), scenario).clients.regimes
     without = final_world(FedAdePlus(gradient_steps=False, track=False), scenario).clients.regimes
     assert (with_memory.counts > 0).sum() > (without.counts > 0).sum(), "more than what every batch begins with"
+
+
+def moved_priors(scenario, allowance):
+    """How far the priors found are from the source's, mean over clients and time."""
+    source = scenario.deployment.source_prior.numpy()
+    return np.mean([np.abs(step["prior"] - source).sum(-1) for step in run(FedAdePlus(allowance=allowance), scenario)])
+
+
+def test_an_allowance_keeps_biased_predictions_on_corrupted_inputs_from_speaking_of_classes(scenario_factory):
+    scenario = scenario_factory(kind="both", schedule="squ", num_timesteps=6, samples=40)
+    assert moved_priors(scenario, 100.0) < moved_priors(scenario, 0.0) / 2
+
+
+def test_where_inputs_did_not_change_nothing_is_allowed_for(scenario_factory):
+    scenario = scenario_factory(kind="label", schedule="squ", num_timesteps=6, samples=40)
+    assert 0.9 * moved_priors(scenario, 0.0) < moved_priors(scenario, 2.0)

@@ -21,8 +21,10 @@ from fedade.maths.priors import posterior_mode
 STAY, BEGIN = 0.9, 0.02
 """Chances that a client is in the same regime as at the last timestep, and in a new one; else it is in any known."""
 NEW_COUNTS = 2.0
-"""Samples of what was known before that a batch's own estimate starts from."""
-SOURCE_COUNTS = 500.0
+"""Samples of the source prior that a new regime starts from."""
+OWN_COUNTS = 0.5
+"""Samples per class of what was known before that a batch's own estimate starts from (Jeffreys, 1946)."""
+SOURCE_COUNTS = 2000.0
 """Samples behind the source prior."""
 MOST_COUNTS = 200.0
 """Samples that a regime counts for at most, so that it can still drift."""
@@ -45,8 +47,8 @@ class Reading(NamedTuple):
 
     prior: Float[Tensor, " K"]
     own: Float[Tensor, " K"]
-    """The batch's own estimate, nearly without what was known before: what regimes learn from, lest they learn from
-    themselves."""
+    """The batch's own estimate, with as little of what was known before as it can do with: what regimes learn from,
+    lest they learn from themselves."""
     weights: Float[Tensor, " M+2"]
     """Of the regimes, the source prior and a new regime."""
 
@@ -90,7 +92,7 @@ def read(
     centres = torch.cat([regimes.means, source_prior.expand(2, -1)])
     prior, own = (
         posterior_mode(probabilities, source_mean_prediction, pseudo_counts, ITERATIONS)
-        for pseudo_counts in ((weights * counts) @ centres, NEW_COUNTS * (weights @ centres))
+        for pseudo_counts in ((weights * counts) @ centres, OWN_COUNTS * len(source_prior) * (weights @ centres))
     )
     return Reading(prior, own, weights)
 

@@ -26,6 +26,7 @@ from fedade.core.normalisation import FROZEN
 from fedade.core.split import Parameters
 from fedade.maths import regimes
 from fedade.maths.calibration import apply_temperature
+from fedade.maths.entropy import entropy
 from fedade.maths.regimes import Reading, Regimes
 from fedade.maths.reweighting import reweight
 from fedade.parts.composition import effective
@@ -87,8 +88,9 @@ class FedAdePlus(BaseModel):
     softening: float = Field(0.3, ge=0)
     """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
     allowance: float = Field(0.25, ge=0)
-    """By how many nats a sample predictions may be biased before they speak of classes, times the square of the trust:
-    biases are small under mild corruption and grow faster than statistics move."""
+    """How much better than the source prior others must explain a batch whose predictions may be biased. Errors of a
+    share ε that all fall on one class speak for that class by about ε log K nats a sample, so it is a share of that,
+    with ε from the predictions themselves; times the square of the trust, since biases grow faster than statistics."""
     reweighting: bool = True
     """(c)"""
     gradient_steps: bool = False
@@ -242,12 +244,13 @@ class FedAdePlus(BaseModel):
     def _read(self, deployment: Deployment, known: Regimes, found: Corrected) -> Reading:
         temperature = deployment.temperature * (1 + self.softening * found.trust)
         probabilities = apply_temperature(found.logits, temperature).softmax(-1)
+        expected_error = 1 - probabilities.amax(-1).mean()
         return regimes.read(
             known,
             probabilities,
             deployment.mean_prediction,
             deployment.source_prior,
-            self.allowance * found.trust.square(),
+            self.allowance * expected_error * entropy(deployment.source_prior) * found.trust.square(),
         )
 
     def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
