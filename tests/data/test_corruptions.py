@@ -22,6 +22,7 @@ from fedade.data.corruptions import (
     corrupt,
     corrupted_pool,
     corrupting,
+    digest_of,
     digital,
     opencv,
     pool,
@@ -340,6 +341,12 @@ def test_whatever_determines_the_pool_names_its_file(cache_dir, monkeypatch):
     monkeypatch.setattr(pool, "ALGORITHM_VERSION", pool.ALGORITHM_VERSION + 1)
     corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir)
     assert len(list(cache_dir.iterdir())) == 6
+
+
+def test_a_known_digest_names_the_same_file(cache_dir):
+    for digest in (None, digest_of(IMAGES)):
+        corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir, digest)
+    assert len(list(cache_dir.iterdir())) == 1
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 5, 100, 5000])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions import CORRUPTIONS, STANDARD, corrupted_pool
+from fedade.data.corruptions import CORRUPTIONS, STANDARD, corrupted_pool, digest_of
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.registry import official_corruption
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, corrupt_sensor
@@ -39,6 +39,11 @@ def pool_under_corruption(
 ) -> PoolAt:
     """The pool's inputs by corruption and severity, each made once and then resident on the device, as stored."""
 
+    @remember
+    def channels_last() -> tuple[NDArray[Any], str]:
+        images = np.ascontiguousarray(np.moveaxis(pool.inputs, 1, -1))
+        return images, digest_of(images)
+
     def made(corruption: str, severity: int) -> NDArray[Any]:
         if severity == 0:
             return pool.inputs
@@ -48,11 +53,12 @@ def pool_under_corruption(
             official = official_corruption(dataset.name, settings.data_dir, corruption, severity)
             if official is not None and len(official) == len(pool):
                 return np.moveaxis(official, -1, 1)
-        last = np.ascontiguousarray(np.moveaxis(pool.inputs, 1, -1))
-        return np.moveaxis(corrupted_pool(last, corruption, severity, IMAGES_SEED, cache), -1, 1)
+        images, digest = channels_last()
+        return np.moveaxis(corrupted_pool(images, corruption, severity, IMAGES_SEED, cache, digest), -1, 1)
 
     @remember
     def pool_at(corruption: str, severity: int) -> Tensor:
-        return torch.from_numpy(np.array(made(corruption, severity), order="C")).to(device)
+        as_stored = torch.from_numpy(np.array(made(corruption, severity)))  # in the file's order: a plain copy
+        return as_stored.to(device).contiguous()
 
     return pool_at

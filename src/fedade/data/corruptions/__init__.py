@@ -1,7 +1,7 @@
 """The 19 corruptions of CIFAR-10-C and CIFAR-100-C, generated from clean images."""
 
 from fedade.data.corruptions.corrupting import MAX_SEVERITY, corrupt
-from fedade.data.corruptions.pool import ALGORITHM_VERSION, corrupted_pool
+from fedade.data.corruptions.pool import ALGORITHM_VERSION, corrupted_pool, digest_of
 from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD, Corruption
 from fedade.data.corruptions.sheet import contact_sheet
 
@@ -14,4 +14,5 @@ __all__ = [
     "contact_sheet",
     "corrupt",
     "corrupted_pool",
+    "digest_of",
 ]

@@ -15,16 +15,27 @@ ALGORITHM_VERSION = 1
 """Raised whenever a corruption's pixels change, so that older cached images are not used again."""
 
 
-def corrupted_pool(images: Pixels, name: str, severity: int, seed: int, cache_dir: Path | None) -> Pixels:
+def digest_of(images: Pixels) -> str:
+    """A name that two arrays of images share only if they are the same."""
+    digest = hashlib.blake2b(f"{images.shape}/".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(images).data)
+    return digest.hexdigest()
+
+
+def corrupted_pool(
+    images: Pixels, name: str, severity: int, seed: int, cache_dir: Path | None, digest: str | None = None
+) -> Pixels:
     """What `corrupt` returns, as a read-only memory map of a file in `cache_dir`, if one is given.
 
-    The file is named by a hash of all that determines it. It appears whole or not at all, and is made
-    anew when it was truncated or is not the array it should be.
+    The file is named by a hash of all that determines it; who asks for many corruptions of the same images computes
+    their `digest` once. It appears whole or not at all, and is made anew when it was truncated or is not the array it
+    should be.
     """
     check_request(images, name, severity, seed)
     if cache_dir is None or severity == 0:
         return corrupt(images, name, severity, seed)
-    path = cache_dir / f"{name}-{severity}-{_digest(images, name, severity, seed)}.npy"
+    told = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
+    path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(told.encode(), digest_size=16).hexdigest()}.npy"
     cached = _memory_map(path, images.shape)
     if cached is None:
         _write_whole(path, corrupt(images, name, severity, seed))
@@ -32,13 +43,6 @@ def corrupted_pool(images: Pixels, name: str, severity: int, seed: int, cache_di
     if cached is None:
         raise FedadeError(f"cached images {path} cannot be read back; check the disk, or use another cache")
     return cached
-
-
-def _digest(images: Pixels, name: str, severity: int, seed: int) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{images.shape}/".encode())
-    digest.update(np.ascontiguousarray(images).data)
-    return digest.hexdigest()
 
 
 def _memory_map(path: Path, shape: tuple[int, ...]) -> Pixels | None:
