@@ -123,3 +123,12 @@ def test_residuals_are_remembered_as_far_as_they_may_count(scenario):
     first_layer = next(iter(remembering.residuals))
     assert float(remembering.residuals[first_layer].first.samples) > 60
     assert at_most(remembering.residuals, 50.0)[first_layer].first.samples == 50
+
+
+def test_only_plain_layers_have_room_for_several_conditions(scenario):
+    deployment = scenario.deployment
+    plain = plain_layers(reference_moments(deployment))
+    residuals = no_residuals(deployment, 3)
+    assert {layer: len(both.first.samples) for layer, both in residuals.items()} == {
+        layer: 3 if layer in plain else 1 for layer in residuals
+    }

@@ -3,7 +3,7 @@
 The mean of a batch moves for two reasons: the inputs changed, or other classes are in the batch. With the class-wise
 means of a reference set the second part can be computed for any class prior, and taken out.
 
-Axes: N reference samples, K classes, C channels.
+Axes: N reference samples, K classes, C channels, M conditions.
 """
 
 from typing import NamedTuple
@@ -13,6 +13,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedade.maths.pseudo_labels import one_hot
+
+SAME = 0.5
+"""Share of a condition's samples that must agree with a batch if it is to count as the same condition."""
+LASTING = 0.98
+"""Share of the samples of a condition that it keeps when another one is met."""
 
 
 class ClassMoments(NamedTuple):
@@ -53,12 +58,12 @@ def explained_share(moments: ClassMoments) -> Float[Tensor, ""]:
     return (between / total).mean()
 
 
-class Residual(NamedTuple):
-    """What a class mix leaves of a change, and the samples that show it."""
+class Residuals(NamedTuple):
+    """What class mixes left of earlier changes: one for each of the conditions that inputs were met in."""
 
-    size: Float[Tensor, " C"]
-    samples: Float[Tensor, ""]
-    """0 where nothing was seen yet."""
+    sizes: Float[Tensor, "M C"]
+    samples: Float[Tensor, " M"]
+    """That show it; 0 where nothing was met yet."""
 
 
 class Shift(NamedTuple):
@@ -75,10 +80,10 @@ def unexplained_shift(
     prior: Float[Tensor, " K"],
     moments: ClassMoments,
     doubt: float,
-    past: Residual,
-) -> tuple[Shift, Residual]:
+    past: Residuals,
+) -> tuple[Shift, Residuals]:
     """The batch's mean minus Σ_k q_k m_k, together with past residuals that agree with it, shrunk towards 0 by its own
-    evidence (James and Stein, 1961); and the residual to remember.
+    evidence (James and Stein, 1961); and the residuals to remember.
 
     Under the reference's law the mean of n samples varies by `(within + between) / n`, with `between` the variance of
     the class means under q, and what is expected by `within · Σ q_k² / N_k`. The mean ratio of squares to that is 1 by
@@ -86,23 +91,38 @@ def unexplained_shift(
     """
     expected = prior @ moments.means
     spread = moments.within + prior @ (moments.means - expected).square()
-    residual = _together(past, Residual(mean - expected, torch.full_like(past.samples, samples)), spread, doubt)
-    chance = spread / residual.samples + moments.within * (prior.square() * moments.scarcity).sum()
-    trust = (1 - doubt / _ratio(residual.size, chance)).clamp(min=0)
-    return Shift(trust * residual.size, trust), residual
+    size, count, residuals = _together(past, mean - expected, samples, spread, doubt)
+    chance = spread / count + moments.within * (prior.square() * moments.scarcity).sum()
+    trust = (1 - doubt / _ratio(size, chance)).clamp(min=0)
+    return Shift(trust * size, trust), residuals
 
 
-def _together(past: Residual, present: Residual, spread: Float[Tensor, " C"], doubt: float) -> Residual:
-    """Both residuals, weighted by their samples; of the past ones as many as their difference allows: all where it is
-    chance, hardly any where something changed."""
-    least = torch.finfo(spread.dtype).tiny
-    apart = spread / present.samples + spread / past.samples.clamp(min=least)
-    kept = past.samples * (doubt / _ratio(present.size - past.size, apart).clamp(min=doubt)).square()
-    samples = kept + present.samples
-    return Residual((kept * past.size + present.samples * present.size) / samples, samples)
+def _together(
+    past: Residuals, size: Float[Tensor, " C"], samples: int, spread: Float[Tensor, " C"], doubt: float
+) -> tuple[Float[Tensor, " C"], Float[Tensor, ""], Residuals]:
+    """A residual and the past one that agrees best with it, weighted by their samples; how many these are; and what is
+    then remembered.
+
+    Of the past samples as many count as the difference allows: all where it is chance, hardly any where something
+    changed. Where less than `SAME` of them do, the batch begins a condition of its own, in place of the one with the
+    fewest samples.
+    """
+    least, places = torch.finfo(spread.dtype).tiny, torch.arange(len(past.samples), device=spread.device)
+    apart = spread / samples + spread / past.samples.clamp(min=least).unsqueeze(-1)
+    share = (doubt / _ratio(size - past.sizes, apart).clamp(min=doubt)).square()
+    nearest = (places == (share * past.samples).argmax()).to(spread.dtype)
+    kept = nearest @ (share * past.samples)
+    count = kept + samples
+    joined = (kept * (nearest @ past.sizes) + samples * size) / count
+    fewest = (places == past.samples.argmin()).to(spread.dtype)
+    here = torch.where(nearest @ share >= SAME, nearest, fewest) > 0
+    remembered = Residuals(
+        torch.where(here.unsqueeze(-1), joined, past.sizes), torch.where(here, count, LASTING * past.samples)
+    )
+    return joined, count, remembered
 
 
-def _ratio(difference: Float[Tensor, " C"], variance: Float[Tensor, " C"]) -> Float[Tensor, ""]:
+def _ratio(difference: Float[Tensor, "*M C"], variance: Float[Tensor, "*M C"]) -> Float[Tensor, "*M"]:
     """Mean squared difference in units of its variance: 1 by chance."""
     least = torch.finfo(variance.dtype).tiny
-    return (difference.square() / variance.clamp(min=least)).mean().clamp(min=least)
+    return (difference.square() / variance.clamp(min=least)).mean(-1).clamp(min=least)

@@ -83,6 +83,8 @@ class FedAdePlus(BaseModel):
     """(b)"""
     memory: float = Field(400.0, ge=0)
     """Samples of earlier batches that count at most when statistics are corrected."""
+    conditions: int = Field(3, ge=1)
+    """Under which inputs were met, to remember: what comes back is known at once."""
     doubt: float = Field(2.0, ge=0)
     """How many times more than chance a layer must have changed before it is corrected at all."""
     softening: float = Field(0.3, ge=0)
@@ -126,7 +128,7 @@ class FedAdePlus(BaseModel):
         return FedAdePlusClient(
             own,
             {} if self.correction == "none" else deployed_statistics(deployment),
-            {} if self.correction == "none" else no_residuals(deployment),
+            {} if self.correction == "none" else no_residuals(deployment, self.conditions),
             regimes.no_regimes(self.num_regimes, deployment.source_prior),
             deployment.source_prior,
             MEASURES["cosine"].init(deployment),

@@ -3,8 +3,8 @@
 Under corrupted inputs a batch's own statistics are right and the deployed ones wrong; under label shift it is the other
 way round, because other classes have other means. Class-wise moments of the reference set tell the two apart
 (`maths/class_moments.py`): only the part of a layer's change that neither the class prior nor chance explains moves its
-statistics. Corruptions stay while batches come and go, so residuals of earlier batches count as long as new ones agree
-with them. A model without BatchNorm has its features corrected in the same way before the head.
+statistics. Corruptions stay while batches come and go, and they come back, so residuals of earlier batches count as far
+as new ones agree with them. A model without BatchNorm has its features corrected in the same way before the head.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.network import Network
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.maths.class_moments import ClassMoments, Residual, class_moments, explained_share, unexplained_shift
+from fedade.maths.class_moments import ClassMoments, Residuals, class_moments, explained_share, unexplained_shift
 from fedade.maths.remembering import of_constants
 from fedade.parts.statistics import statistics_names
 
@@ -42,8 +42,8 @@ class LayerMoments(NamedTuple):
 class LayerResiduals(NamedTuple):
     """What earlier batches left unexplained, of the same two moments."""
 
-    first: Residual
-    second: Residual
+    first: Residuals
+    second: Residuals
 
 
 class Corrected(NamedTuple):
@@ -161,13 +161,24 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     }
 
 
-def no_residuals(deployment: Deployment) -> dict[str, LayerResiduals]:
-    """Before the first batch nothing is known."""
-    none = torch.zeros_like(deployment.accuracy)
+def no_residuals(deployment: Deployment, conditions: int = 1) -> dict[str, LayerResiduals]:
+    """Before the first batch nothing is known.
+
+    Only layers that tell no classes apart have room for several conditions. In the others a wrong prior leaves
+    residuals that agree with it, which would be found again and again.
+    """
+    moments = reference_moments(deployment)
+    plain = plain_layers(moments)
     return {
-        layer: LayerResiduals(*(Residual(torch.zeros_like(one.within), none) for one in moments))
-        for layer, moments in reference_moments(deployment).items()
+        layer: LayerResiduals(*(_nothing(one, conditions if layer in plain else 1) for one in both))
+        for layer, both in moments.items()
     }
+
+
+def _nothing(moments: ClassMoments, conditions: int) -> Residuals:
+    return Residuals(
+        torch.zeros_like(moments.within).expand(conditions, -1).clone(), moments.within.new_zeros(conditions)
+    )
 
 
 def at_most(residuals: Mapping[str, LayerResiduals], samples: float) -> dict[str, LayerResiduals]:
