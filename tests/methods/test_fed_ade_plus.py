@@ -7,6 +7,7 @@ import torch
 from fedade.core.method import Observation
 from fedade.maths.reweighting import reweight
 from fedade.methods.fed_ade_plus import FedAdePlus
+from fedade.parts.corrected_normalisation import plain_layers, reference_moments
 from fedade.parts.priors import deployed_probabilities
 
 from ..helpers import final_world, mean, run
@@ -98,3 +99,21 @@ def test_an_allowance_keeps_biased_predictions_on_corrupted_inputs_from_speaking
 def test_where_inputs_did_not_change_nothing_is_allowed_for(scenario_factory):
     scenario = scenario_factory(kind="label", schedule="squ", num_timesteps=6, samples=40)
     assert 0.9 * moved_priors(scenario, 0.0) < moved_priors(scenario, 2.0)
+
+
+def test_what_finite_batches_make_of_the_signal_can_be_left_out(scenario_factory):
+    scenario = scenario_factory(kind="none", samples=8)
+    signals = {
+        debiased: float(observed(FedAdePlus(debiased=debiased), scenario)[-1]["s"]) for debiased in (False, True)
+    }
+    assert 0 <= signals[True] < signals[False]
+
+
+def test_conditions_that_come_back_are_remembered(scenario_factory):
+    scenario = scenario_factory(kind="covariate", schedule="squ", samples=30)
+    plain = plain_layers(reference_moments(scenario.deployment))
+    assert plain
+    residuals = final_world(FedAdePlus(conditions=3), scenario).clients.residuals
+    met = torch.stack([(residuals[layer].first.samples > 0).sum(-1) for layer in plain])
+    assert (met > 1).any()
+    assert (met <= 3).all()

@@ -10,7 +10,7 @@ c. predictions are corrected by the prior;
 d. ψ and φ may take gradient steps at Fed-ADE's rate, as far as statistics moved;
 e. clients then share ψ, as in the paper. Statistics and regimes stay with the client.
 
-Each can be switched off; d and e are off, because they gained nothing. A client keeps four numbers per normalised
+Each can be switched off; d and e are off, because they gained nothing. A client keeps a few numbers per normalised
 channel and a few class distributions beside its layers. A timestep costs two forward passes per sample.
 """
 
@@ -41,7 +41,7 @@ from fedade.parts.corrected_normalisation import (
     reference_moments,
     settled_pass,
 )
-from fedade.parts.measures import MEASURES, Remembered
+from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states, trainable_shared
@@ -79,6 +79,8 @@ class FedAdePlus(BaseModel):
     num_regimes: int = Field(3, ge=1)
     forgetting: float = Field(4.0, ge=0)
     """How much of its past a regime loses per unit of the shift signal."""
+    debiased: bool = False
+    """Whether the signal counts only beyond the noise of finite batches, which is great with many classes."""
     correction: Correction = "class-aware"
     """(b)"""
     memory: float = Field(400.0, ge=0)
@@ -118,6 +120,10 @@ class FedAdePlus(BaseModel):
     def fixed_participants(self) -> bool:
         return False
 
+    @property
+    def _measure(self) -> Measure:
+        return choose_measure("cosine", "cosine", self.debiased)
+
     # Client
 
     def init_client(self, deployment: Deployment) -> FedAdePlusClient:
@@ -131,7 +137,7 @@ class FedAdePlus(BaseModel):
             {} if self.correction == "none" else no_residuals(deployment, self.conditions),
             regimes.no_regimes(self.num_regimes, deployment.source_prior),
             deployment.source_prior,
-            MEASURES["cosine"].init(deployment),
+            self._measure.init(deployment),
             phase_states(deployment, self.optimiser),
         )
 
@@ -143,7 +149,7 @@ class FedAdePlus(BaseModel):
         if not self.track:
             known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
         found, reading = self._settle(deployment, model, known, client.residuals, observation.inputs)
-        current, signals = MEASURES["cosine"].update(
+        current, signals = self._measure.update(
             deployment, client.previous, found.logits.softmax(-1), found.features, observation.key
         )
         retention = (1 - self.forgetting * signals.combined).clamp(min=0)
