@@ -14,3 +14,11 @@ def own_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("FEDADE_DATA", raising=False)
     monkeypatch.chdir(home / "elsewhere")
     return home
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path) -> Path:
+    """An empty folder."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder

@@ -1,16 +1,15 @@
-"""CIFAR-C corruptions: addressed randomness, fidelity to the reference, strength, cache, bad input."""
+"""CIFAR-C corruptions: addressed randomness, fidelity to the reference, strength, bad input."""
 
 import colorsys
 import math
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from natural_images import IMAGES, Pixels, natural_images
 from scipy import ndimage
 
 from fedade.core.errors import FedadeError
@@ -22,15 +21,11 @@ from fedade.data.corruptions import (
     corrupt,
     corrupted_pool,
     corrupting,
-    digest_of,
     digital,
     opencv,
-    pool,
 )
 from fedade.data.corruptions.frost_textures import frost_textures
 from fedade.data.corruptions.pixels import levels, unit
-
-Pixels = NDArray[np.uint8]
 
 NOT_MONOTONE = {
     "glass_blur": "severities 1 to 3 blur more and displace as much; severity 5 blurs away some of 4",
@@ -66,35 +61,6 @@ CHANGE = {
 }
 # fmt: on
 """Mean and standard deviation of (corrupted - clean), severity 1 to 5, on `natural_images()`."""
-
-
-def natural_images(count: int = 24, side: int = 32) -> Pixels:
-    """Smooth backgrounds with a sharp-edged object and fine texture, in colour."""
-    generator = np.random.Generator(np.random.Philox(key=2024))
-    rows, columns = np.mgrid[0:side, 0:side] / side
-    images = np.empty((count, side, side, 3))
-    for image in images:
-        background, slope, colour = (
-            generator.uniform(0.2, 0.8, 3),
-            generator.normal(0, 0.3, (2, 3)),
-            generator.random(3),
-        )
-        centre, radius = generator.uniform(0.35, 0.65, 2), generator.uniform(0.15, 0.35)
-        inside = (rows - centre[0]) ** 2 + (columns - centre[1]) ** 2 < radius**2
-        scenery = background + rows[..., None] * slope[0] + columns[..., None] * slope[1]
-        texture = ndimage.gaussian_filter(generator.normal(0, 1, (side, side, 1)), (0.7, 0.7, 0))
-        image[...] = np.where(inside[..., None], colour, scenery) + 0.1 * texture
-    return (np.clip(images, 0, 1) * 255).astype(np.uint8)
-
-
-IMAGES = natural_images()
-
-
-@pytest.fixture
-def cache_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / "cache"
-    folder.mkdir()
-    return folder
 
 
 def distances(name: str, images: Pixels = IMAGES) -> list[float]:
@@ -314,72 +280,6 @@ def test_missing_opencv_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(FedadeError, match=r"pip install 'fedade\[vision\]'"):
         _ = opencv.cv2.cvtColor
-
-
-def test_the_pool_is_made_once_and_mapped(cache_dir, monkeypatch):
-    made = corrupted_pool(IMAGES, "fog", 2, 5, cache_dir / "new")
-    np.testing.assert_array_equal(made, corrupt(IMAGES, "fog", 2, seed=5))
-    monkeypatch.setattr(pool, "corrupt", lambda *_: pytest.fail("the cached file was not used"))
-    again = corrupted_pool(IMAGES, "fog", 2, 5, cache_dir / "new")
-    assert isinstance(again, np.memmap)
-    assert not again.flags.writeable
-    np.testing.assert_array_equal(again, made)
-
-
-def test_the_pool_needs_no_folder_and_keeps_no_clean_images(cache_dir):
-    np.testing.assert_array_equal(corrupted_pool(IMAGES, "snow", 1, 0, cache_dir=None), corrupt(IMAGES, "snow", 1))
-    assert corrupted_pool(IMAGES, "snow", 0, 0, cache_dir) is IMAGES
-    assert not list(cache_dir.iterdir())
-
-
-def test_whatever_determines_the_pool_names_its_file(cache_dir, monkeypatch):
-    corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir)
-    corrupted_pool(IMAGES, "contrast", 2, 0, cache_dir)
-    corrupted_pool(IMAGES, "contrast", 1, 1, cache_dir)
-    corrupted_pool(IMAGES, "brightness", 1, 0, cache_dir)
-    corrupted_pool(IMAGES[::-1], "contrast", 1, 0, cache_dir)
-    monkeypatch.setattr(pool, "ALGORITHM_VERSION", pool.ALGORITHM_VERSION + 1)
-    corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir)
-    assert len(list(cache_dir.iterdir())) == 6
-
-
-def test_a_known_digest_names_the_same_file(cache_dir):
-    for digest in (None, digest_of(IMAGES)):
-        corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir, digest)
-    assert len(list(cache_dir.iterdir())) == 1
-
-
-@pytest.mark.parametrize("kept_bytes", [0, 5, 100, 5000])
-def test_a_truncated_pool_is_made_anew(kept_bytes, cache_dir):
-    expected = np.array(corrupted_pool(IMAGES, "pixelate", 3, 0, cache_dir))
-    (file,) = cache_dir.iterdir()
-    file.write_bytes(file.read_bytes()[:kept_bytes])
-    np.testing.assert_array_equal(corrupted_pool(IMAGES, "pixelate", 3, 0, cache_dir), expected)
-    assert list(cache_dir.iterdir()) == [file]
-
-
-def test_a_pool_file_that_holds_another_array_is_made_anew(cache_dir):
-    expected = np.array(corrupted_pool(IMAGES, "pixelate", 3, 0, cache_dir))
-    (file,) = cache_dir.iterdir()
-    np.save(file, expected[:2])
-    np.testing.assert_array_equal(corrupted_pool(IMAGES, "pixelate", 3, 0, cache_dir), expected)
-
-
-def test_a_write_that_fails_leaves_nothing_behind(cache_dir, monkeypatch):
-    def disk_full(file, *_args, **_options):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pool.np, "save", disk_full)
-    with pytest.raises(FedadeError, match="No space left on device"):
-        corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir)
-    assert not list(cache_dir.iterdir())
-
-
-def test_a_cache_folder_that_is_a_file_is_named(cache_dir):
-    (cache_dir / "taken").write_text("")
-    with pytest.raises(FedadeError, match=r"cannot cache corrupted images in .*taken"):
-        corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir / "taken")
 
 
 def test_the_contact_sheet_shows_every_corruption_and_severity():

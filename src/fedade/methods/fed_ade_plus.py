@@ -86,7 +86,8 @@ class FedAdePlus(BaseModel):
     memory: float = Field(400.0, ge=0)
     """Samples of earlier batches that count at most when statistics are corrected."""
     conditions: int = Field(3, ge=1)
-    """Under which inputs were met, to remember: what comes back is known at once."""
+    """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
+    known at once."""
     doubt: float = Field(2.0, ge=0)
     """How many times more than chance a layer must have changed before it is corrected at all."""
     softening: float = Field(0.3, ge=0)
