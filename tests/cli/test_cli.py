@@ -56,7 +56,8 @@ def test_a_run_leaves_everything_that_it_promises(fedade, tmp_path):
     done = fedade("run", *TINY, "--out", "r", "--json", check=True)
     printed = json.loads(done.stdout)
     assert Path(printed["run_dir"]) == tmp_path / "r"
-    assert [one["method"] for one in printed["results"]] == ["source", "fix-lr-mid", "fed-ade", "oracle-prior"]
+    shown = ["source", "fix-lr-mid", "fed-ade", "fed-ade-plus", "oracle-prior"]
+    assert [one["method"] for one in printed["results"]] == shown
     for one in printed["results"]:
         assert {"method", "seed", "accuracy_post", "accuracy_pre", "learning_rate_mean", "seconds"} <= one.keys()
         assert 0 <= one["accuracy_post"] <= 1
@@ -64,7 +65,7 @@ def test_a_run_leaves_everything_that_it_promises(fedade, tmp_path):
                  "figures/accuracy.png", "figures/signals.png", "figures/priors.png"):  # fmt: skip
         assert (tmp_path / "r" / name).stat().st_size > 0, name
     table = trace.read(tmp_path / "r" / "trace.parquet")
-    assert len(table) == 4 * 6 * 3
+    assert len(table) == 5 * 6 * 3
     wanted = {"method", "seed", "client", "timestep", "accuracy_pre", "accuracy_post", "learning_rate", "s_unc",
               "s_rep", "s", "participated", "n"}  # fmt: skip
     assert wanted <= set(table.column_names)

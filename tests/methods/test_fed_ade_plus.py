@@ -34,7 +34,7 @@ def test_with_every_part_off_it_is_the_deployed_model(scenario_factory):
 def test_reweighting_alone_corrects_the_deployed_model_by_the_prior(scenario_factory):
     method = FedAdePlus(**{**OFF, "reweighting": True})
     deployment, inputs, shared, state, plan = observed(method, scenario_factory())
-    expected = reweight(deployed_probabilities(deployment, inputs), plan["prior"], deployment.source_prior)
+    expected = reweight(deployed_probabilities(deployment, inputs), plan["prior"], deployment.mean_prediction)
     torch.testing.assert_close(method.predict(deployment, state, shared, inputs), expected, atol=1e-5, rtol=1e-4)
 
 

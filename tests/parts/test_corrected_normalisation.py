@@ -59,7 +59,7 @@ def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
             return super().statistics(layer, inputs, deployed)
 
     past = no_residuals(deployment)
-    strategy = Watching(moments, deployment.source_prior, frozenset(moments), 0.0, past)
+    strategy = Watching(moments, deployment.source_prior, frozenset(moments), plain_layers(moments), 0.0, past)
     deployment.network.represent(deployment.parameters, inputs, strategy)
     assert set(strategy.found) == set(moments)
     for layer, found in strategy.found.items():
@@ -104,14 +104,15 @@ def test_features_are_corrected_where_there_is_no_batch_norm(scenario):
     torch.testing.assert_close(untouched, expected, atol=1e-4, rtol=1e-3)
 
 
-def test_residuals_are_remembered_as_far_as_they_may_count(scenario):
+def test_residuals_are_remembered_as_far_as_they_may_count(scenario_factory):
+    scenario = scenario_factory(kind="none", samples=30)
     deployment = scenario.deployment
     layers = frozenset(reference_moments(deployment))
 
-    def after(timesteps: int, samples: float):
+    def after(batches: int, samples: float):
         past = no_residuals(deployment)
-        for timestep in range(1, timesteps + 1):
-            inputs = batch(scenario, timestep)
+        for number in range(batches):
+            inputs = scenario.streams.draw(np.arange(1), 4, f"batch {number}").inputs[0]
             found = corrected_pass(
                 deployment, deployment.parameters, inputs, deployment.source_prior, layers, 3.0, at_most(past, samples)
             )
@@ -120,9 +121,9 @@ def test_residuals_are_remembered_as_far_as_they_may_count(scenario):
 
     alone, forgetful, remembering = after(1, 0.0), after(4, 0.0), after(4, 400.0)
     assert all(float(both.first.samples) == 30 for found in (alone, forgetful) for both in found.residuals.values())
-    first_layer = next(iter(remembering.residuals))
-    assert float(remembering.residuals[first_layer].first.samples) > 60
-    assert at_most(remembering.residuals, 50.0)[first_layer].first.samples == 50
+    *_, last_layer = remembering.residuals  # which knows what all layers before it saw
+    assert float(remembering.residuals[last_layer].first.samples) > 60
+    assert at_most(remembering.residuals, 50.0)[last_layer].first.samples == 50
 
 
 def test_only_plain_layers_have_room_for_several_conditions(scenario):

@@ -45,7 +45,7 @@ class Experiment(BaseModel):
 
     scenario: ScenarioSettings = ScenarioSettings()
     federation: FederationSettings = FederationSettings()
-    methods: tuple[str, ...] = Field(("source", "fix-lr-mid", "fed-ade", "oracle-prior"), min_length=1)
+    methods: tuple[str, ...] = Field(("source", "fix-lr-mid", "fed-ade", "fed-ade-plus", "oracle-prior"), min_length=1)
     method: dict[str, Any] = {}
     """Settings of the methods; each takes those that it has."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)

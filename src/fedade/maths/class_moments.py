@@ -3,7 +3,9 @@
 The mean of a batch moves for two reasons: the inputs changed, or other classes are in the batch. With the class-wise
 means of a reference set the second part can be computed for any class prior, and taken out.
 
-Axes: N reference samples, K classes, C channels, M conditions.
+What earlier batches left is remembered (`maths/conditions.py`).
+
+Axes: N reference samples, K classes, C channels.
 """
 
 from typing import NamedTuple
@@ -12,12 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from fedade.maths.conditions import Residual, squared_ratio
 from fedade.maths.pseudo_labels import one_hot
-
-SAME = 0.5
-"""Share of a condition's samples that must agree with a batch if it is to count as the same condition."""
-LASTING = 0.98
-"""Share of the samples of a condition that it keeps when another one is met."""
 
 
 class ClassMoments(NamedTuple):
@@ -58,12 +56,14 @@ def explained_share(moments: ClassMoments) -> Float[Tensor, ""]:
     return (between / total).mean()
 
 
-class Residuals(NamedTuple):
-    """What class mixes left of earlier changes: one for each of the conditions that inputs were met in."""
+class Unexplained(NamedTuple):
+    """What a class mix does not explain of a batch's mean."""
 
-    sizes: Float[Tensor, "M C"]
-    samples: Float[Tensor, " M"]
-    """That show it; 0 where nothing was met yet."""
+    size: Float[Tensor, " C"]
+    spread: Float[Tensor, " C"]
+    """Variance of a sample under the reference's law and this class mix: its mean over n varies by `spread / n`."""
+    uncertainty: Float[Tensor, " C"]
+    """Variance of what was expected, since the reference set is finite."""
 
 
 class Shift(NamedTuple):
@@ -74,55 +74,20 @@ class Shift(NamedTuple):
     """The share of the residual that was kept: 0 where chance and classes explain it, near 1 where they cannot."""
 
 
-def unexplained_shift(
-    mean: Float[Tensor, " C"],
-    samples: int,
-    prior: Float[Tensor, " K"],
-    moments: ClassMoments,
-    doubt: float,
-    past: Residuals,
-) -> tuple[Shift, Residuals]:
-    """The batch's mean minus Σ_k q_k m_k, together with past residuals that agree with it, shrunk towards 0 by its own
-    evidence (James and Stein, 1961); and the residuals to remember.
-
-    Under the reference's law the mean of n samples varies by `(within + between) / n`, with `between` the variance of
-    the class means under q, and what is expected by `within · Σ q_k² / N_k`. The mean ratio of squares to that is 1 by
-    chance; of a ratio R the share 1 − doubt / R is kept. `doubt` 0 keeps everything and remembers nothing.
-    """
+def unexplained(mean: Float[Tensor, " C"], prior: Float[Tensor, " K"], moments: ClassMoments) -> Unexplained:
+    """The batch's mean minus Σ_k q_k m_k; a sample varies by `within` and by the class means' variance under q, what
+    is expected by `within · Σ q_k² / N_k`."""
     expected = prior @ moments.means
     spread = moments.within + prior @ (moments.means - expected).square()
-    size, count, residuals = _together(past, mean - expected, samples, spread, doubt)
-    chance = spread / count + moments.within * (prior.square() * moments.scarcity).sum()
-    trust = (1 - doubt / _ratio(size, chance)).clamp(min=0)
-    return Shift(trust * size, trust), residuals
+    return Unexplained(mean - expected, spread, moments.within * (prior.square() * moments.scarcity).sum())
 
 
-def _together(
-    past: Residuals, size: Float[Tensor, " C"], samples: int, spread: Float[Tensor, " C"], doubt: float
-) -> tuple[Float[Tensor, " C"], Float[Tensor, ""], Residuals]:
-    """A residual and the past one that agrees best with it, weighted by their samples; how many these are; and what is
-    then remembered.
+def believed(residual: Residual, batch: Unexplained, doubt: float) -> Shift:
+    """A residual, shrunk towards 0 by its own evidence (James and Stein, 1961).
 
-    Of the past samples as many count as the difference allows: all where it is chance, hardly any where something
-    changed. Where less than `SAME` of them do, the batch begins a condition of its own, in place of the one with the
-    fewest samples.
+    The mean ratio of its squares to their variance is 1 by chance; of a ratio R the share 1 − doubt / R is kept.
+    `doubt` 0 keeps everything.
     """
-    least, places = torch.finfo(spread.dtype).tiny, torch.arange(len(past.samples), device=spread.device)
-    apart = spread / samples + spread / past.samples.clamp(min=least).unsqueeze(-1)
-    share = (doubt / _ratio(size - past.sizes, apart).clamp(min=doubt)).square()
-    nearest = (places == (share * past.samples).argmax()).to(spread.dtype)
-    kept = nearest @ (share * past.samples)
-    count = kept + samples
-    joined = (kept * (nearest @ past.sizes) + samples * size) / count
-    fewest = (places == past.samples.argmin()).to(spread.dtype)
-    here = torch.where(nearest @ share >= SAME, nearest, fewest) > 0
-    remembered = Residuals(
-        torch.where(here.unsqueeze(-1), joined, past.sizes), torch.where(here, count, LASTING * past.samples)
-    )
-    return joined, count, remembered
-
-
-def _ratio(difference: Float[Tensor, "*M C"], variance: Float[Tensor, "*M C"]) -> Float[Tensor, "*M"]:
-    """Mean squared difference in units of its variance: 1 by chance."""
-    least = torch.finfo(variance.dtype).tiny
-    return (difference.square() / variance.clamp(min=least)).mean(-1).clamp(min=least)
+    chance = batch.spread / residual.samples + batch.uncertainty
+    trust = (1 - doubt / squared_ratio(residual.size, chance)).clamp(min=0)
+    return Shift(trust * residual.size, trust)

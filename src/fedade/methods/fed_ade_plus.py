@@ -85,7 +85,7 @@ class FedAdePlus(BaseModel):
     """(b)"""
     memory: float = Field(400.0, ge=0)
     """Samples of earlier batches that count at most when statistics are corrected."""
-    conditions: int = Field(3, ge=1)
+    conditions: int = Field(8, ge=1)
     """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
     known at once."""
     doubt: float = Field(2.0, ge=0)
@@ -112,7 +112,7 @@ class FedAdePlus(BaseModel):
     @property
     def card(self) -> Card:
         return Card(
-            summary="tells label from covariate shift: corrects statistics and predictions by a tracked prior",
+            summary="for any kind of shift, recommended: corrects statistics and predictions by a tracked prior",
             paper="this project, after Fed-ADE",
             reference=True,
         )
@@ -161,8 +161,9 @@ class FedAdePlus(BaseModel):
             prior=reading.prior,
             previous=current,
         )
+        rate = found.trust * self.rate.rate("adaptive", signals.combined)
         plan = {
-            "learning_rate": found.trust * self.rate.rate("adaptive", signals.combined),
+            **({"learning_rate": rate} if self.gradient_steps else {}),
             "s_unc": signals.unc,
             "s_rep": signals.rep,
             "s": signals.combined,
@@ -209,11 +210,11 @@ class FedAdePlus(BaseModel):
         return client._replace(own=own, states=states), plan
 
     def predict(self, deployment: Deployment, client: FedAdePlusClient, shared: Parameters, inputs: Tensor) -> Tensor:
-        """p(x) ∘ q / μ0 with the client's statistics, normalised."""
+        """p(x) ∘ q / p̄ with the client's statistics, normalised; p̄ is the deployed model's mean prediction under μ0."""
         model = effective(deployment, shared, client.own)
         logits = settled_pass(deployment, model, client.statistics, inputs)
         probabilities = apply_temperature(logits, deployment.temperature).softmax(-1)
-        return reweight(probabilities, client.prior, deployment.source_prior) if self.reweighting else probabilities
+        return reweight(probabilities, client.prior, deployment.mean_prediction) if self.reweighting else probabilities
 
     # Server
 

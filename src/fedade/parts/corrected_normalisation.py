@@ -3,8 +3,9 @@
 Under corrupted inputs a batch's own statistics are right and the deployed ones wrong; under label shift it is the other
 way round, because other classes have other means. Class-wise moments of the reference set tell the two apart
 (`maths/class_moments.py`): only the part of a layer's change that neither the class prior nor chance explains moves its
-statistics. Corruptions stay while batches come and go, and they come back, so residuals of earlier batches count as far
-as new ones agree with them. A model without BatchNorm has its features corrected in the same way before the head.
+statistics. Corruptions stay while batches come and go, and they come back, so what earlier batches left counts as far
+as new ones agree with it (`maths/conditions.py`). A model without BatchNorm has its features corrected in the same way
+before the head.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,18 @@ from fedade.core.deployment import Deployment
 from fedade.core.network import Network
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.maths.class_moments import ClassMoments, Residuals, class_moments, explained_share, unexplained_shift
+from fedade.maths.class_moments import ClassMoments, believed, class_moments, explained_share, unexplained
+from fedade.maths.conditions import (
+    Evidence,
+    Residual,
+    evidence,
+    joined,
+    of_condition,
+    of_only,
+    place_to_remember,
+    recognise,
+    remembered,
+)
 from fedade.maths.remembering import of_constants
 from fedade.parts.statistics import statistics_names
 
@@ -42,8 +54,8 @@ class LayerMoments(NamedTuple):
 class LayerResiduals(NamedTuple):
     """What earlier batches left unexplained, of the same two moments."""
 
-    first: Residuals
-    second: Residuals
+    first: Residual
+    second: Residual
 
 
 class Corrected(NamedTuple):
@@ -57,7 +69,7 @@ class Corrected(NamedTuple):
     trust: Tensor
     """Mean share of the unexplained change that was believed, over the corrected layers."""
     residuals: dict[str, LayerResiduals]
-    """To remember, of the corrected layers."""
+    """To remember."""
 
 
 @dataclass(frozen=True)
@@ -67,29 +79,62 @@ class PriorCorrected:
     moments: Mapping[str, LayerMoments]
     prior: Tensor
     layers: frozenset[str]
+    plain: frozenset[str]
+    """Layers that tell no classes apart, which say what condition the batch came in."""
     doubt: float
     past: Mapping[str, LayerResiduals]
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    """Of the plain layers so far: in others a wrong prior looks like another condition."""
     residuals: dict[str, LayerResiduals] = field(default_factory=dict)
+    """Of the condition that this batch came in."""
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         """mean + δ₁ and the variance that follows from the second moment + δ₂."""
         if layer not in self.layers:
             return deployed
-        prior = self.prior.to(deployed.mean.dtype)
-        (first, left_first), (second, left_second) = (
-            unexplained_shift(values.mean(0), len(inputs), prior, moments, self.doubt, past)
-            for values, moments, past in zip(
-                _sample_moments(inputs), self.moments[layer], self.past[layer], strict=True
+        prior, past, number = self.prior.to(deployed.mean.dtype), self.past[layer], len(inputs)
+        batch = [
+            unexplained(values.mean(0), prior, moments)
+            for values, moments in zip(_sample_moments(inputs), self.moments[layer], strict=True)
+        ]
+        if layer in self.plain:
+            self.evidence.extend(
+                evidence(one.size, number, one.spread, known) for one, known in zip(batch, past, strict=True)
             )
-        )
-        self.residuals[layer] = LayerResiduals(left_first, left_second)
+        together = LayerResiduals(*(
+            joined(self._earlier(layer, known), one.size, number, one.spread, self.doubt)
+            for one, known in zip(batch, past, strict=True)
+        ))  # fmt: skip
+        first, second = (believed(*both, self.doubt) for both in zip(together, batch, strict=True))
+        self.residuals[layer] = together
         mean = deployed.mean + first.size
         variance = deployed.variance + deployed.mean.square() + second.size - mean.square()
         self.found[layer] = Statistics(mean, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
         self.trusts.extend((first.trust, second.trust))
         return self.found[layer]
+
+    def remembered(self) -> dict[str, LayerResiduals]:
+        """What was known before and what this batch adds; layers that were not corrected learn nothing."""
+        here = self._place() if self.evidence else None
+        return {
+            layer: LayerResiduals(*(
+                remembered(old, new, here if layer in self.plain else None)
+                for old, new in zip(past, self.residuals.get(layer, ()), strict=True)
+            ))
+            if layer in self.residuals
+            else past
+            for layer, past in self.past.items()
+        }  # fmt: skip
+
+    def _earlier(self, layer: str, known: Residual) -> Residual:
+        """What counts beside the batch: of its condition, or of the last batches in layers that tell classes apart."""
+        return of_condition(known, recognise(self.evidence)) if layer in self.plain else of_only(known)
+
+    def _place(self) -> Tensor:
+        samples = [one.samples for layer, both in self.past.items() if layer in self.plain for one in both]
+        return place_to_remember(recognise(self.evidence), torch.stack(samples).mean(0))
 
 
 def reference_moments(deployment: Deployment) -> dict[str, LayerMoments]:
@@ -122,7 +167,9 @@ def corrected_pass(
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones."""
     network, moments = deployment.network, reference_moments(deployment)
-    normalisation = PriorCorrected(moments, prior, layers, doubt, past or no_residuals(deployment))
+    normalisation = PriorCorrected(
+        moments, prior, layers, plain_layers(moments), doubt, past or no_residuals(deployment)
+    )
     features = network.represent(model, inputs, normalisation)
     if FEATURES in moments:
         deployed = _feature_statistics(moments[FEATURES])
@@ -134,7 +181,7 @@ def corrected_pass(
         network.summarise(features),
         _named(normalisation.found),
         torch.stack(normalisation.trusts).mean() if normalisation.trusts else none,
-        normalisation.residuals,
+        normalisation.remembered(),
     )
 
 
@@ -175,8 +222,8 @@ def no_residuals(deployment: Deployment, conditions: int = 1) -> dict[str, Layer
     }
 
 
-def _nothing(moments: ClassMoments, conditions: int) -> Residuals:
-    return Residuals(
+def _nothing(moments: ClassMoments, conditions: int) -> Residual:
+    return Residual(
         torch.zeros_like(moments.within).expand(conditions, -1).clone(), moments.within.new_zeros(conditions)
     )
 
