@@ -84,6 +84,14 @@ def test_a_run_leaves_everything_that_it_promises(fedade, tmp_path):
     assert "fed-ade" in text.stdout
 
 
+def test_signals_are_shown_where_a_method_takes_no_gradient_steps(tmp_path):
+    done = fedade("run", *TINY, "--method", "fed-ade-plus", "--out", str(tmp_path / "r"), "--json", check=True)
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["learning_rate_mean"] is None
+    assert (tmp_path / "r" / "figures" / "signals.png").stat().st_size > 0
+    assert (tmp_path / "r" / "report.html").stat().st_size > 0
+
+
 def rows_of(folder: Path) -> dict[str, np.ndarray]:
     table = trace.read(folder / "trace.parquet")
     return {name: trace.column(table, name) for name in table.column_names}

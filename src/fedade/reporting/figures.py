@@ -58,10 +58,11 @@ def accuracy_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
 
 
 def signals_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
-    """Learning rates and the two signals by timestep, mean over clients."""
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    panels = figure.subplots(len(_SIGNALS), 1, sharex=True)
-    for panel, (name, title) in zip(panels, _SIGNALS, strict=True):
+    """Learning rates, where there are any, and the two signals by timestep, mean over clients."""
+    shown = [(name, title) for name, title in _SIGNALS if name in table.column_names]
+    figure = Figure(figsize=(8, 2 * len(shown)), layout="constrained")
+    panels = figure.subplots(len(shown), 1, sharex=True)
+    for panel, (name, title) in zip(panels, shown, strict=True):
         for method in methods:
             times, values = _by_timestep(trace.where(table, method=method), name)
             if np.isnan(values).all():
