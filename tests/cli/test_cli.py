@@ -84,7 +84,7 @@ def test_a_run_leaves_everything_that_it_promises(fedade, tmp_path):
     assert "fed-ade" in text.stdout
 
 
-def test_signals_are_shown_where_a_method_takes_no_gradient_steps(tmp_path):
+def test_signals_are_shown_where_a_method_takes_no_gradient_steps(fedade, tmp_path):
     done = fedade("run", *TINY, "--method", "fed-ade-plus", "--out", str(tmp_path / "r"), "--json", check=True)
     (result,) = json.loads(done.stdout)["results"]
     assert result["learning_rate_mean"] is None
