@@ -14,6 +14,7 @@ from fedade.parts.corrected_normalisation import (
     deployed_statistics,
     no_residuals,
     plain_layers,
+    recognising_layers,
     reference_moments,
     settled_pass,
 )
@@ -90,6 +91,8 @@ def test_features_are_corrected_where_there_is_no_batch_norm(scenario):
     deployment = with_body(scenario.deployment, nn.GroupNorm(2, 4))
     moments = reference_moments(deployment)
     assert set(moments) == {FEATURES}
+    assert recognising_layers(moments) == frozenset(), "the head reads classes from them, however noisy they are"
+    assert {len(both.first.samples) for both in no_residuals(deployment, 3).values()} == {1}
     inputs, prior = batch(scenario), deployment.source_prior
     found = corrected_pass(deployment, deployment.parameters, inputs, prior, frozenset(moments), 0.0)
     features = deployment.network.represent(deployment.parameters, inputs)

@@ -79,14 +79,14 @@ class PriorCorrected:
     moments: Mapping[str, LayerMoments]
     prior: Tensor
     layers: frozenset[str]
-    plain: frozenset[str]
-    """Layers that tell no classes apart, which say what condition the batch came in."""
+    recognising: frozenset[str]
+    """Layers that say what condition the batch came in."""
     doubt: float
     past: Mapping[str, LayerResiduals]
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
-    """Of the plain layers so far: in others a wrong prior looks like another condition."""
+    """Of the recognising layers so far: in others a wrong prior looks like another condition."""
     residuals: dict[str, LayerResiduals] = field(default_factory=dict)
     """Of the condition that this batch came in."""
 
@@ -99,7 +99,7 @@ class PriorCorrected:
             unexplained(values.mean(0), prior, moments)
             for values, moments in zip(_sample_moments(inputs), self.moments[layer], strict=True)
         ]
-        if layer in self.plain:
+        if layer in self.recognising:
             self.evidence.extend(
                 evidence(one.size, number, one.spread, known) for one, known in zip(batch, past, strict=True)
             )
@@ -120,7 +120,7 @@ class PriorCorrected:
         here = self._place() if self.evidence else None
         return {
             layer: LayerResiduals(*(
-                remembered(old, new, here if layer in self.plain else None)
+                remembered(old, new, here if layer in self.recognising else None)
                 for old, new in zip(past, self.residuals.get(layer, ()), strict=True)
             ))
             if layer in self.residuals
@@ -130,10 +130,10 @@ class PriorCorrected:
 
     def _earlier(self, layer: str, known: Residual) -> Residual:
         """What counts beside the batch: of its condition, or of the last batches in layers that tell classes apart."""
-        return of_condition(known, recognise(self.evidence)) if layer in self.plain else of_only(known)
+        return of_condition(known, recognise(self.evidence)) if layer in self.recognising else of_only(known)
 
     def _place(self) -> Tensor:
-        samples = [one.samples for layer, both in self.past.items() if layer in self.plain for one in both]
+        samples = [one.samples for layer, both in self.past.items() if layer in self.recognising for one in both]
         return place_to_remember(recognise(self.evidence), torch.stack(samples).mean(0))
 
 
@@ -156,6 +156,12 @@ def plain_layers(moments: Mapping[str, LayerMoments]) -> frozenset[str]:
     return _plain(tuple(moments), tuple(one.first for one in moments.values()))
 
 
+def recognising_layers(moments: Mapping[str, LayerMoments]) -> frozenset[str]:
+    """Plain layers, but not the features before the head: what it reads changes with the classes, however little of a
+    noisy feature they explain, and each class mix would be a condition of its own."""
+    return plain_layers(moments) - {FEATURES}
+
+
 def corrected_pass(
     deployment: Deployment,
     model: Parameters,
@@ -168,7 +174,7 @@ def corrected_pass(
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones."""
     network, moments = deployment.network, reference_moments(deployment)
     normalisation = PriorCorrected(
-        moments, prior, layers, plain_layers(moments), doubt, past or no_residuals(deployment)
+        moments, prior, layers, recognising_layers(moments), doubt, past or no_residuals(deployment)
     )
     features = network.represent(model, inputs, normalisation)
     if FEATURES in moments:
@@ -215,9 +221,9 @@ def no_residuals(deployment: Deployment, conditions: int = 1) -> dict[str, Layer
     residuals that agree with it, which would be found again and again.
     """
     moments = reference_moments(deployment)
-    plain = plain_layers(moments)
+    recognising = recognising_layers(moments)
     return {
-        layer: LayerResiduals(*(_nothing(one, conditions if layer in plain else 1) for one in both))
+        layer: LayerResiduals(*(_nothing(one, conditions if layer in recognising else 1) for one in both))
         for layer, both in moments.items()
     }
 
