@@ -118,15 +118,14 @@ class PriorCorrected:
     def remembered(self) -> dict[str, LayerResiduals]:
         """What was known before and what this batch adds; layers that were not corrected learn nothing."""
         here = self._place() if self.evidence else None
-        return {
+        added = {
             layer: LayerResiduals(*(
                 remembered(old, new, here if layer in self.recognising else None)
-                for old, new in zip(past, self.residuals.get(layer, ()), strict=True)
+                for old, new in zip(self.past[layer], together, strict=True)
             ))
-            if layer in self.residuals
-            else past
-            for layer, past in self.past.items()
+            for layer, together in self.residuals.items()
         }  # fmt: skip
+        return {**self.past, **added}
 
     def _earlier(self, layer: str, known: Residual) -> Residual:
         """What counts beside the batch: of its condition, or of the last batches in layers that tell classes apart."""
