@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import vmap
@@ -83,6 +83,7 @@ def test_the_simplex_solution_is_optimal(seed, num_classes, accuracy):
 
 @settings(max_examples=10, deadline=None)
 @given(seed=seeds)
+@example(seed=250490)  # one class alone, at 1.53 times what the ratios of a distribution can be
 def test_rlls_is_optimal(seed):
     joint = diagonal_confusion(seed, accuracy=0.6).double() / K
     predicted = dirichlet(seed + 1, 1, K).double()
@@ -94,7 +95,7 @@ def test_rlls_is_optimal(seed):
 
     shape = priors.rlls(joint * K, predicted, source, 1000) * K
     # The estimate is normalised: the best multiple of it is the solution itself.
-    solution = shape * torch.linspace(0.5, 1.5, 2001, dtype=torch.float64).unsqueeze(-1)
+    solution = shape * torch.linspace(0.5, 4, 7001, dtype=torch.float64).unsqueeze(-1)
     best = solution[objective(solution).argmin()]
     nearby = (best + 1e-2 * torch.randn(300, K, generator=generator(seed)).double()).clamp_min(0)
     assert objective(best.unsqueeze(0)).item() <= objective(nearby).min().item() + 1e-7
