@@ -9,7 +9,7 @@ from fedade.core.paths import cache_dir
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from
 from fedade.maths.class_moments import explained_share
-from fedade.parts.corrected_normalisation import plain_layers, reference_moments
+from fedade.parts.reference_moments import plain_layers, reference_moments
 from fedade.scenarios import build_deployment
 
 

@@ -7,8 +7,8 @@ import torch
 from fedade.core.method import Observation
 from fedade.maths.reweighting import reweight
 from fedade.methods.fed_ade_plus import FedAdePlus
-from fedade.parts.corrected_normalisation import plain_layers, reference_moments
 from fedade.parts.priors import deployed_probabilities
+from fedade.parts.reference_moments import plain_layers, reference_moments
 
 from ..helpers import final_world, mean, run
 

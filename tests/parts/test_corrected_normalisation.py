@@ -7,17 +7,14 @@ from torch import nn
 
 from fedade.core.normalisation import batch_statistics
 from fedade.parts.corrected_normalisation import (
-    FEATURES,
     PriorCorrected,
     at_most,
     corrected_pass,
     deployed_statistics,
     no_residuals,
-    plain_layers,
-    recognising_layers,
-    reference_moments,
     settled_pass,
 )
+from fedade.parts.reference_moments import FEATURES, plain_layers, recognising_layers, reference_moments
 
 from .networks import with_body
 

@@ -37,8 +37,6 @@ from fedade.parts.corrected_normalisation import (
     corrected_pass,
     deployed_statistics,
     no_residuals,
-    plain_layers,
-    reference_moments,
     settled_pass,
 )
 from fedade.parts.measures import Measure, Remembered, choose_measure
@@ -46,6 +44,7 @@ from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states, trainable_shared
 from fedade.parts.rates import RateBounds
+from fedade.parts.reference_moments import plain_layers, reference_moments
 from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.training import Training
 from fedade.parts.vectors import average
