@@ -1,0 +1,50 @@
+"""What happens while cells run, told to whoever listens: progress bars, checkpoints, trackers, live pages."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedade.core.trace import Rows
+
+RowsOnDemand = Callable[[], Rows]
+"""Gives the rows of a timestep; on a GPU it waits for the device, so that who does not ask costs nothing."""
+
+
+@dataclass(frozen=True)
+class CellInfo:
+    """What listeners may know of a cell: one method and seed on one scenario."""
+
+    address: str
+    """Its fingerprint, which two cells share only if they compute the same."""
+    title: str
+    """One line for people."""
+    labels: Mapping[str, str | int | float]
+    """Its place in a table: row, method, seed, dataset and so on."""
+    folder: Path
+    num_timesteps: int
+    settings: Mapping[str, Any]
+    """All settings as plain values."""
+
+
+class Listener:
+    """Hears of cells; what it does not care for, it need not implement.
+
+    Whatever a listener raises stops the cell, and is recorded as the reason. In a run with several processes a listener
+    lives in the first one, and the others send it their events.
+    """
+
+    wants_rows: bool = False
+    """Whether `on_rows` reads its rows: only then do other processes send them."""
+
+    def on_start(self, cell: CellInfo, timestep: int) -> None:
+        """A cell begins, or is continued after `timestep`."""
+
+    def on_rows(self, cell: CellInfo, timestep: int, rows: RowsOnDemand) -> None:
+        """A timestep of a cell ended."""
+
+    def on_end(self, cell: CellInfo, result: Mapping[str, Any]) -> None:
+        """A cell is done; `result` is its line of a table."""
+
+    def on_failure(self, cell: CellInfo, reason: str) -> None:
+        """A cell ended without a result, for a reason in one line."""
