@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from fedade.experiments.tracks import Track, run_one
 
 from fedade.core import trace, tree
 from fedade.core.errors import FedadeError
@@ -20,7 +21,6 @@ from fedade.experiments.theory_measures import panel, replayed_signals
 from fedade.experiments.theory_models import client_models
 from fedade.experiments.theory_oracle import Comparator, TheorySettings, losses, oracle_of
 from fedade.experiments.theory_replay import replay
-from fedade.experiments.tracks import Track, run_one
 from fedade.maths.dynamics import mean_feature
 from fedade.maths.logistic_head import head_probabilities
 from fedade.methods import METHODS

@@ -7,6 +7,9 @@ from typing import Any
 
 from fedade.core.trace import Rows
 
+Report = Callable[[str, int, int], None]
+"""Called with what is under way, how much of it is done, and how much there is."""
+
 RowsOnDemand = Callable[[], Rows]
 """Gives the rows of a timestep; on a GPU it waits for the device, so that who does not ask costs nothing."""
 
@@ -36,6 +39,12 @@ class Listener:
 
     wants_rows: bool = False
     """Whether `on_rows` reads its rows: only then do other processes send them."""
+
+    def on_plan(self, cells: int, done: int, failed: int) -> None:
+        """How many cells are asked for, and how many of them earlier runs have settled."""
+
+    def on_preparation(self, title: str, done: int, of: int) -> None:
+        """A model that cells deploy is being trained."""
 
     def on_start(self, cell: CellInfo, timestep: int) -> None:
         """A cell begins, or is continued after `timestep`."""

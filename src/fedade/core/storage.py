@@ -31,6 +31,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise FedadeError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from error
 
 
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """The same bytes for the same content, whatever its order."""
+    return json.dumps(content, sort_keys=True).encode()
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Replace a JSON file at once."""
     write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
