@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from fedade.experiments.tracks import build_clock
 
 from fedade.core.paths import cache_dir
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import Experiment, experiment_from
-from fedade.experiments.tracks import build_clock
 from fedade.scenarios import build_scenario
 
 PRECISIONS = ("float32", "bf16")

@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from statistics import median
 
+from fedade.experiments.tracks import client_maps
+
 from fedade.benchmarks.workload import Work, random_scenario
 from fedade.core import tree
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock
 from fedade.experiments.settings import FederationSettings
-from fedade.experiments.tracks import client_maps
 
 
 def clock_of(clients: int, options: argparse.Namespace, folder: Path | None) -> Clock:

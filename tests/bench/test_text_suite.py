@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from fedade.experiments.suites import SUITES
-from fedade.experiments.suites.grid import Row, grid
 from fedade.experiments.suites.selecting import select
 from fedade.reporting import names, paper
 

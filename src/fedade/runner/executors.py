@@ -10,8 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.queues import Queue
-from queue import Empty
+from multiprocessing.queues import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from fedade.core.errors import FedadeError
@@ -92,7 +91,8 @@ class Pool:
     def __init__(self, jobs: int, listener: Listener) -> None:
         context = get_context("spawn")
         self._listener = listener
-        self._events: Queue[Event] = context.Queue()
+        # Not `Queue`, whose thread may still hold events of a task when its answer has come.
+        self._events: SimpleQueue[Event] = context.SimpleQueue()
         until_closed, self._leash = context.Pipe(duplex=False)
         arguments = (self._events, listener.wants_rows, until_closed)
         self._pool = ProcessPoolExecutor(jobs, context, initializer=_join_pool, initargs=arguments)
@@ -106,7 +106,7 @@ class Pool:
             return
         pending = set(numbers)
         while pending:
-            done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            done, pending = wait(pending, timeout=0.05, return_when=FIRST_COMPLETED)
             self._hear()
             for future in done:
                 try:
@@ -114,7 +114,6 @@ class Pool:
                 except BrokenProcessPool:
                     continue
                 yield numbers[future], answer
-        self._hear()
 
     def close(self) -> None:
         """End the processes now, not when they are through with their tasks."""
@@ -123,22 +122,19 @@ class Pool:
 
     def _hear(self) -> None:
         """Pass on what the processes have sent."""
-        try:
-            while True:
-                name, arguments = self._events.get_nowait()
-                if name == "on_rows":
-                    cell, timestep, rows = arguments
-                    arguments = (cell, timestep, lambda rows=rows: rows)
-                getattr(self._listener, name)(*arguments)
-        except Empty:
-            return
+        while not self._events.empty():
+            name, arguments = self._events.get()
+            if name == "on_rows":
+                cell, timestep, rows = arguments
+                arguments = (cell, timestep, lambda rows=rows: rows)
+            getattr(self._listener, name)(*arguments)
 
 
 @dataclass
 class Sender(Listener):
     """Sends the events of a process to the one that started it; rows only where somebody there reads them."""
 
-    events: "Queue[Event]"
+    events: "SimpleQueue[Event]"
     wants_rows: bool = field(default=False)
 
     def on_preparation(self, title: str, done: int, of: int) -> None:
@@ -150,19 +146,12 @@ class Sender(Listener):
     def on_rows(self, cell: CellInfo, timestep: int, rows: RowsOnDemand) -> None:
         self.events.put(("on_rows", (cell, timestep, rows() if self.wants_rows else {})))
 
-    def on_end(self, cell: CellInfo, result: Any) -> None:
-        self.events.put(("on_end", (cell, result)))
-
-    def on_failure(self, cell: CellInfo, reason: str) -> None:
-        self.events.put(("on_failure", (cell, reason)))
-
 
 _WORKER: list[Worker] = []
 """In a process of a pool or of Ray: its worker, which stays from one task to the next and cannot travel with them."""
 
 
-def _join_pool(events: "Queue[Event]", wants_rows: bool, until_closed: Connection) -> None:
-    events.cancel_join_thread()
+def _join_pool(events: "SimpleQueue[Event]", wants_rows: bool, until_closed: Connection) -> None:
     _WORKER.append(Worker(Sender(events, wants_rows)))
     threading.Thread(target=_end_when_closed, args=(until_closed,), daemon=True).start()
 
@@ -191,7 +180,7 @@ def _without_ctrl_c() -> Iterator[None]:
 class RayTasks:
     """The machines of a Ray cluster, which decides what runs where; the store must be on a disk that they share.
 
-    Listeners hear of the end of cells only.
+    Listeners hear how cells end, not how they come along.
     """
 
     on_gpu: bool

@@ -119,21 +119,23 @@ def _ended(executor: Executor, tasks: Sequence[Task], listener: Listener) -> dic
     """What became of the cells of all tasks."""
     statuses: dict[str, CellStatus] = {}
     for task, answer in executor(Worker.run, tasks):
-        found = _lost(task, answer, listener) if isinstance(answer, ProcessLostError) else answer
-        statuses |= {cell.address: status for cell, status in zip(task.cells, found, strict=True)}
+        found = _lost(task, answer) if isinstance(answer, ProcessLostError) else answer
+        for cell, status in zip(task.cells, found, strict=True):
+            statuses[cell.address] = status
+            if status.result is not None:
+                listener.on_end(CellFolder(task.store, cell).info, status.result.asdict())
+            elif status.state == "failed":
+                listener.on_failure(CellFolder(task.store, cell).info, status.reason or "")
     return statuses
 
 
-def _lost(task: Task, error: ProcessLostError, listener: Listener) -> list[CellStatus]:
+def _lost(task: Task, error: ProcessLostError) -> list[CellStatus]:
     """Cells whose process died with them twice fail; those that it had finished before are kept."""
     statuses = []
     for place in (CellFolder(task.store, cell) for cell in task.cells):
         with locked(place.lock):
             status = examine(place.path)
-            if status.state == "open":
-                status = place.fail(error)
-                listener.on_failure(place.info, status.reason or "")
-            statuses.append(status)
+            statuses.append(place.fail(error) if status.state == "open" else status)
     return statuses
 
 

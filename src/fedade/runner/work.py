@@ -101,11 +101,6 @@ class Worker:
             statuses = [place.fail(error) for place in places if len(places) == 1]
         finally:
             release_memory(places[0].cell.experiment.execution.device)
-        for place, status in zip(places, statuses, strict=False):
-            if status.result is None:
-                self.listener.on_failure(place.info, status.reason or "")
-            else:
-                self.listener.on_end(place.info, status.result.asdict())
         if statuses:
             return statuses
         # The batch fell with one of them; alone, each falls or stands by itself. Outside of `except`, which would hold
