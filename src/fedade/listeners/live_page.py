@@ -93,7 +93,7 @@ def _cell_table(cells: Sequence[StoredCell], planned: Sequence[str]) -> HtmlTabl
 
 
 def _known(cell: StoredCell) -> tuple[Recording, Result] | None:
-    """Curves and numbers of a cell, so far or in the end, under a name that tells its row from others of its scenario."""
+    """Curves and numbers of a cell, so far or in the end, under a name that tells its row from others beside it."""
     path, labels = cell.info.folder / "trace.parquet", cell.info.labels
     name = ", ".join(names.title(label, value) for label, value in labels.items() if label not in _APART)
     if cell.result is not None:
