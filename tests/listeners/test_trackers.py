@@ -212,8 +212,24 @@ def test_settings_are_hyperparameters_in_tensorboard(folder, tmp_path):
     assert not (folder / "tensorboard").exists()
 
 
+def test_trackers_leave_a_folder_to_the_run_that_claims_it(tracker, folder, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    trackers_named([tracker], folder)
+    assert not folder.exists()
+
+
+def test_a_server_that_does_not_answer_is_one_line(folder, monkeypatch):
+    pytest.importorskip("mlflow", reason="pip install 'fedade[mlflow]' to test this tracker")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(FedadeError, match=r"^MLFLOW_TRACKING_URI: [^\n]*$"):
+        trackers_named(["mlflow"], folder)
+
+
 class Broken:
     """A tracking system that is down."""
+
+    errors = ()
 
     def record(self, cell):
         raise FedadeError("no answer")

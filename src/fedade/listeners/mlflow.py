@@ -4,8 +4,8 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,49 +35,60 @@ class MLflow:
 
     def __init__(self, folder: Path, out: Path | None = None) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import; nobody else is to hear of a run
-        place = (out or folder).resolve()
-        self._uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place / 'mlflow.db'}"
-        name, artifacts = folder.resolve().name, None
-        with _told():
-            new_client = tracking.MlflowClient
-            logging.getLogger("mlflow").setLevel(logging.WARNING)
-            if self._uri.startswith("sqlite:"):
-                place.mkdir(parents=True, exist_ok=True)
-                artifacts = (place / "mlartifacts").as_uri()  # MLflow's default is the working directory
-                _ = database.create_engine  # a missing extra in one line
-            self._client = new_client(tracking_uri=self._uri)
-            known = self._client.get_experiment_by_name(name)
-            self._experiment = known.experiment_id if known else self._client.create_experiment(name, artifacts)
+        self._name, self._place = folder.resolve().name, (out or folder).resolve()
+        self._uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        self.errors: tuple[type[Exception], ...] = (OSError, exceptions.MlflowException)
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        _ = database.create_engine, tracking.MlflowClient  # a missing extra is told before the run
+        try:
+            _ = self._uri and self._store  # and so is a server that does not answer
+        except self.errors as error:
+            raise FedadeError(f"MLFLOW_TRACKING_URI: {' '.join(str(error).split())}") from error
+
+    @cached_property
+    def _store(self) -> tuple[Any, str]:
+        """The client, and the experiment's id; a database of our own is made with the first record, in a folder that
+        the run has claimed by then."""
+        artifacts = None
+        if not self._uri:
+            self._place.mkdir(parents=True, exist_ok=True)
+            self._uri = f"sqlite:///{self._place / 'mlflow.db'}"
+            artifacts = (self._place / "mlartifacts").as_uri()  # MLflow's default is the working directory
+        client = tracking.MlflowClient(tracking_uri=self._uri)
+        known = client.get_experiment_by_name(self._name)
+        return client, known.experiment_id if known else client.create_experiment(self._name, artifacts)
 
     def record(self, cell: CellInfo) -> Record:
         """The cell's run in this store, continued after its last timestep, or a new one."""
-        store = hashlib.blake2b(self._uri.encode(), digest_size=8).hexdigest()  # it may hold a password
+        client, experiment = self._store
+        store = hashlib.blake2b(self._uri.encode(), digest_size=8).hexdigest()  # the address may hold a password
         path = cell.folder / "mlflow.json"
         runs = storage.read_json(path) if path.exists() else {}
-        with _told():
-            if store not in runs:
-                runs[store] = self._begin(cell)
-                storage.write_json(path, runs)
-            return self._continue(runs[store], cell.num_timesteps)
+        if store not in runs:
+            runs[store] = _begin(client, experiment, cell)
+            storage.write_json(path, runs)
+        return _continue(client, runs[store], cell.num_timesteps)
 
-    def _begin(self, cell: CellInfo) -> str:
-        labels = {name: str(value) for name, value in cell.labels.items()}
-        run = self._client.create_run(self._experiment, run_name=cell.title, tags=labels | {"address": cell.address})
-        params = [entities.Param(name, str(value)[:LONGEST]) for name, value in flattened(cell.settings).items()]
-        for first in range(0, len(params), AT_ONCE):
-            self._client.log_batch(run.info.run_id, params=params[first : first + AT_ONCE])
-        return str(run.info.run_id)
 
-    def _continue(self, run_id: str, num_timesteps: int) -> Record:
-        data = self._client.get_run(run_id).data
-        if "failure" in data.tags:
-            self._client.delete_tag(run_id, "failure")
-        histories = [self._client.get_metric_history(run_id, name) for name in data.metrics]
-        last = max((point.step for history in histories for point in history), default=0)
-        ended = any(name.startswith("result/") for name in data.metrics)
-        if not ended:
-            self._client.update_run(run_id, "RUNNING")
-        return _Run(self._client, run_id, num_timesteps, last, ended)
+def _begin(client: Any, experiment: str, cell: CellInfo) -> str:
+    labels = {name: str(value) for name, value in cell.labels.items()}
+    run = client.create_run(experiment, run_name=cell.title, tags=labels | {"address": cell.address})
+    params = [entities.Param(name, str(value)[:LONGEST]) for name, value in flattened(cell.settings).items()]
+    for first in range(0, len(params), AT_ONCE):
+        client.log_batch(run.info.run_id, params=params[first : first + AT_ONCE])
+    return str(run.info.run_id)
+
+
+def _continue(client: Any, run_id: str, num_timesteps: int) -> Record:
+    data = client.get_run(run_id).data
+    if "failure" in data.tags:
+        client.delete_tag(run_id, "failure")
+    histories = [client.get_metric_history(run_id, name) for name in data.metrics]
+    last = max((point.step for history in histories for point in history), default=0)
+    ended = any(name.startswith("result/") for name in data.metrics)
+    if not ended:
+        client.update_run(run_id, "RUNNING")
+    return _Run(client, run_id, num_timesteps, last, ended)
 
 
 class _Run:
@@ -100,27 +111,14 @@ class _Run:
         self._terminate("FINISHED")
 
     def fail(self, reason: str) -> None:
-        with _told():
-            self._client.set_tag(self._run_id, "failure", reason)
+        self._client.set_tag(self._run_id, "failure", reason)
         self._terminate("FAILED")
 
     def close(self) -> None:
-        with _told():
-            for first in range(0, len(self._held), AT_ONCE):
-                self._client.log_batch(self._run_id, metrics=self._held[first : first + AT_ONCE])
+        for first in range(0, len(self._held), AT_ONCE):
+            self._client.log_batch(self._run_id, metrics=self._held[first : first + AT_ONCE])
         self._held, self._written = [], time.monotonic()
 
     def _terminate(self, status: str) -> None:
         self.close()
-        with _told():
-            self._client.set_terminated(self._run_id, status)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except FedadeError:
-        raise
-    except (OSError, exceptions.MlflowException) as error:
-        raise FedadeError(f"MLflow cannot be written ({' '.join(str(error).split())})") from error
+        self._client.set_terminated(self._run_id, status)

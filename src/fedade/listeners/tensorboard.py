@@ -2,12 +2,10 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo
 from fedade.core.optional import OptionalModule
 from fedade.listeners.tracker import Record, flattened
@@ -23,6 +21,8 @@ LONGEST_TITLE = 120
 class TensorBoard:
     """Logs below a directory; a record that is opened again is written anew, from the rows on disk."""
 
+    errors: tuple[type[Exception], ...] = (OSError,)
+
     def __init__(self, folder: Path, out: Path | None = None) -> None:
         self._logs = out or folder / "tensorboard"
         self._new_writer: Callable[..., Any] = writing.SummaryWriter
@@ -30,11 +30,10 @@ class TensorBoard:
     def record(self, cell: CellInfo) -> Record:
         """An empty log of the cell; an earlier one is removed, so that no timestep is there twice."""
         title = re.sub(r"[^\w.=+-]+", "-", cell.title)[:LONGEST_TITLE]
-        with _told():
-            for earlier in self._logs.glob(f"*-{cell.address}"):
-                shutil.rmtree(earlier)
-            path = str(self._logs / f"{title}-{cell.address}")
-            return _Log(cell, self._new_writer(path, flush_secs=SECONDS_BETWEEN_WRITES))
+        for earlier in self._logs.glob(f"*-{cell.address}"):
+            shutil.rmtree(earlier)
+        path = str(self._logs / f"{title}-{cell.address}")
+        return _Log(cell, self._new_writer(path, flush_secs=SECONDS_BETWEEN_WRITES))
 
 
 class _Log:
@@ -43,33 +42,21 @@ class _Log:
         self.last = 0
 
     def write(self, timestep: int, measures: Mapping[str, float]) -> None:
-        with _told():
-            for name, value in measures.items():
-                self._writer.add_scalar(name, value, timestep)
+        for name, value in measures.items():
+            self._writer.add_scalar(name, value, timestep)
         self.last = timestep
 
     def end(self, numbers: Mapping[str, float]) -> None:
         named = {f"result/{name}": value for name, value in numbers.items()}
         self.write(self._cell.num_timesteps, named)
         params = flattened(self._cell.settings) | {f"label.{name}": one for name, one in self._cell.labels.items()}
-        with _told():
-            for part in summary.hparams(params, named):
-                self._writer.file_writer.add_summary(part)
+        for part in summary.hparams(params, named):
+            self._writer.file_writer.add_summary(part)
         self.close()
 
     def fail(self, reason: str) -> None:
-        with _told():
-            self._writer.add_text("failure", reason, self.last)
+        self._writer.add_text("failure", reason, self.last)
         self.close()
 
     def close(self) -> None:
-        with _told():
-            self._writer.close()
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FedadeError(f"TensorBoard's log cannot be written ({error})") from error
+        self._writer.close()

@@ -33,7 +33,10 @@ class Record(Protocol):
 
 
 class Backend(Protocol):
-    """A tracking system; whatever it cannot do is a FedadeError."""
+    """A tracking system."""
+
+    errors: tuple[type[Exception], ...]
+    """What it raises when it cannot write."""
 
     def record(self, cell: CellInfo) -> Record:
         """A cell's record, which is continued where it exists."""
@@ -92,14 +95,16 @@ class Tracker(Listener):
     def _try(self, act: Callable[[], None]) -> None:
         if self._silent:
             return
+        expected: tuple[type[Exception], ...] = (FedadeError, *self.backend.errors)
         try:
             act()
-        except FedadeError as error:
+        except expected as error:
+            reason = f"{type(self.backend).__name__}: {' '.join(str(error).split())}"
             if self.strict:
-                raise
+                raise FedadeError(reason) from error
             self._silent = True
             remedy = "the run goes on untracked; complete the record later with `fedade export`"
-            warnings.warn(f"{error}; {remedy}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{reason}; {remedy}", RuntimeWarning, stacklevel=2)
 
 
 def _is_number(value: object) -> bool:
