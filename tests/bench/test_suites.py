@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
-from fedade.experiments import cell
+from fedade.experiments import cell as cells_module
 from fedade.experiments.cell import COMMON
 from fedade.experiments.suites import SUITES, suite_of
 from fedade.experiments.suites.grid import Row, grid
@@ -106,7 +106,7 @@ def test_an_address_ignores_labels_where_data_lie_what_computes_and_other_method
 
 
 def test_an_address_changes_with_the_schema_of_what_is_stored(monkeypatch):
-    monkeypatch.setattr(cell, "SCHEMA", cell.SCHEMA + 1)
+    monkeypatch.setattr(cells_module, "SCHEMA", cells_module.SCHEMA + 1)
     assert changed().address != BASE.address
 
 

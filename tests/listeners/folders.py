@@ -46,9 +46,9 @@ class Cell:
     def accuracies(self) -> list[tuple[int, float]]:
         return [(step, float(rows["accuracy_post"].mean())) for step, rows in self.rows.items()]
 
-    def write_rows(self, first: int, last: int, below: str = "") -> None:
+    def write_rows(self, first: int, last: int) -> None:
         within = (pc.field("timestep") >= first) & (pc.field("timestep") <= last)
-        trace.write(self.path / below / f"rows-{first:06d}-{last:06d}.parquet", self.table.filter(within))
+        trace.write(self.path / f"rows-{first:06d}-{last:06d}.parquet", self.table.filter(within))
 
     def finish(self) -> dict:
         """As a runner does: the trace first, then the result, then the parts go."""

@@ -16,12 +16,11 @@ def timesteps(cell: Cell) -> list[int]:
     return [] if table is None else sorted(set(trace.column(table, "timestep").tolist()))
 
 
-@pytest.mark.parametrize("below", ["", "checkpoint/fed-ade-0"], ids=["beside the cell", "as version 0.1 kept them"])
-def test_rows_are_found_while_a_cell_runs_and_after(tmp_path, below):
+def test_rows_are_found_while_a_cell_runs_and_after(tmp_path):
     cell = Cell(tmp_path)
     assert (cell.stored.state, cell.stored.reached, timesteps(cell)) == ("waiting", 0, [])
-    cell.write_rows(1, 3, below)
-    cell.write_rows(4, 4, below)
+    cell.write_rows(1, 3)
+    cell.write_rows(4, 4)
     assert (cell.stored.state, cell.stored.reached, timesteps(cell)) == ("running", 4, [1, 2, 3, 4])
     cell.finish()
     assert (cell.stored.state, cell.stored.reached) == ("done", STEPS)

@@ -103,9 +103,10 @@ def test_a_resumed_run_says_where_it_goes_on(tmp_path, monkeypatch):
         if world.timestep == 2:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(Checkpoints, "on_rows", cut)
-        run(experiment("fed-ade"), tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            run(experiment("fed-ade"), tmp_path)
     hearing = Hearing()
     run(experiment("fed-ade"), tmp_path, hearing)
     assert [event[:3] for event in hearing.of("fed-ade")][:2] == [("start", "fed-ade", 2), ("rows", "fed-ade", 3)]

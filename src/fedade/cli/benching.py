@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedade.cli.options import DataDir, Device, Json, Set
-from fedade.cli.progress import cell_bars
+from fedade.cli.listening import listening
+from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch
 from fedade.data.locate import search_path
 from fedade.experiments.suites import SUITES, suite_of
 from fedade.experiments.suites.selecting import select
@@ -37,6 +37,8 @@ def bench_command(
     set_: Set = None,
     device: Device = None,
     data_dir: DataDir = None,
+    track: Track = None,
+    watch: Watch = False,
     json_: Json = False,
 ) -> None:
     """Run a table or a figure of the paper, cell by cell; the same command again continues where it stopped."""
@@ -48,8 +50,8 @@ def bench_command(
     chosen = select(suite.cells(tuple(dict.fromkeys(seed or suite.seeds))), only or [])
     cells = [cell.changed(set_ or []).computed_on(device, data_dir) for cell in chosen]
     folder = out or Path("runs") / f"bench-{suite.name}"
-    with cell_bars(suite.name, quiet=json_) as bars:
-        done = run_suite(suite, cells, folder, device, bars, engine, jobs, retry_failed)
+    with listening(folder, json_, track, watch) as listener:
+        done = run_suite(suite, cells, folder, device, listener, engine, jobs, retry_failed)
     if json_:
         typer.echo(json.dumps(done.as_plain()))
     else:

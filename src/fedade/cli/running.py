@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedade.cli.options import DataDir, Device, Json, Set, What, settings_with
-from fedade.cli.progress import cell_bars
+from fedade.cli.listening import listening
+from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, What, settings_with
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.experiments.presets import DEFAULT, PRESETS, settings_from
@@ -30,6 +30,8 @@ def run_command(
     jobs: Annotated[int, typer.Option(min=1, help="Methods and seeds to run at the same time.")] = 1,
     data_dir: DataDir = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    track: Track = None,
+    watch: Watch = False,
     json_: Json = False,
 ) -> None:
     """Run methods on a scenario; without arguments, the main comparison on the default data."""
@@ -40,8 +42,8 @@ def run_command(
         settings["seeds"] = seed
     experiment = experiment_from(settings_with(settings, set_, data_dir, device))
     folder = folder or Path("runs") / f"{_name(what)}-{fingerprint(experiment)}"
-    with cell_bars(folder.name, quiet=json_) as bars:
-        done = run(experiment, folder, bars, jobs)
+    with listening(folder, json_, track, watch) as listener:
+        done = run(experiment, folder, listener, jobs)
     if json_:
         typer.echo(json.dumps(done.as_plain()))
     else:

@@ -1,7 +1,8 @@
 """What happens while cells run, told to whoever listens: progress bars, checkpoints, trackers, live pages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,36 @@ class Listener:
 
     def on_failure(self, cell: CellInfo, reason: str) -> None:
         """A cell ended without a result, for a reason in one line."""
+
+
+class Listeners(Listener):
+    """Several listeners as one."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+        self.wants_rows = any(listener.wants_rows for listener in listeners)
+
+    def on_plan(self, cells: int, done: int, failed: int) -> None:
+        for listener in self._listeners:
+            listener.on_plan(cells, done, failed)
+
+    def on_preparation(self, title: str, done: int, of: int) -> None:
+        for listener in self._listeners:
+            listener.on_preparation(title, done, of)
+
+    def on_start(self, cell: CellInfo, timestep: int) -> None:
+        for listener in self._listeners:
+            listener.on_start(cell, timestep)
+
+    def on_rows(self, cell: CellInfo, timestep: int, rows: RowsOnDemand) -> None:
+        once = cache(rows)
+        for listener in self._listeners:
+            listener.on_rows(cell, timestep, once)
+
+    def on_end(self, cell: CellInfo, result: Mapping[str, Any]) -> None:
+        for listener in self._listeners:
+            listener.on_end(cell, result)
+
+    def on_failure(self, cell: CellInfo, reason: str) -> None:
+        for listener in self._listeners:
+            listener.on_failure(cell, reason)

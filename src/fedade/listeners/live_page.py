@@ -18,9 +18,7 @@ from fedade.reporting.page import Page, render
 from fedade.reporting.page.markup import HtmlCell, HtmlTable, results_table
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.results import Result, result, rows
-
-PLAN = "plan.json"
-"""May name the cells that will be run: `{"cells": {address: title}}`; without it only those that began are known."""
+from fedade.runner.running import PLAN
 
 _STATES = ("running", "failed", "waiting", "done")
 _SCENARIO = ("dataset", "kind", "source", "schedule")

@@ -65,13 +65,9 @@ def stored_cells(folder: Path) -> list[StoredCell]:
 
 
 def _stored(path: Path) -> StoredCell:
-    said = storage.read_json(path / "cell.json")
-    labels = said["labels"]
-    title = said.get("title") or " ".join(
-        str(value) for name, value in labels.items() if name not in ("suite", "method")
-    )
-    steps = said["experiment"]["scenario"]["num_timesteps"]
-    info = CellInfo(path.name, title, labels, path, steps, said["experiment"])
+    stored = storage.read_json(path / "cell.json")
+    steps = stored["experiment"]["scenario"]["num_timesteps"]
+    info = CellInfo(path.name, stored["title"], stored["labels"], path, steps, stored["experiment"])
     if (path / "result.json").exists():
         return StoredCell(info, storage.read_json(path / "result.json")["result"])
     if (path / "failure.json").exists():
@@ -91,9 +87,8 @@ def rows_of(cell: CellInfo) -> pa.Table | None:
 
 
 def _read(cell: CellInfo) -> pa.Table | None:
-    for folder in _folders(cell):
-        if (folder / "trace.parquet").exists():
-            return trace.read(folder / "trace.parquet")
+    if (cell.folder / "trace.parquet").exists():
+        return trace.read(cell.folder / "trace.parquet")
     parts, reached = [], 0
     for first, last, path in sorted(_segments(cell)):
         if first <= reached + 1 and last > reached:  # what a killed run left behind may overlap, with the same rows
@@ -102,15 +97,9 @@ def _read(cell: CellInfo) -> pa.Table | None:
     return trace.concatenate(parts) if parts else None
 
 
-def _folders(cell: CellInfo) -> tuple[Path, Path]:
-    """Where rows may lie; the second is that of folders before version 0.2."""
-    return cell.folder, cell.folder / "checkpoint" / f"{cell.labels['method']}-{cell.labels['seed']}"
-
-
 def _segments(cell: CellInfo) -> list[tuple[int, int, Path]]:
     """First and last timestep of every file of rows."""
-    paths = [path for folder in _folders(cell) for path in folder.glob("rows-*.parquet")]
-    named = [(re.fullmatch(r"rows-(\d+)-(\d+)", path.stem), path) for path in paths]
+    named = [(re.fullmatch(r"rows-(\d+)-(\d+)", path.stem), path) for path in cell.folder.glob("rows-*.parquet")]
     return [(int(match[1]), int(match[2]), path) for match, path in named if match]
 
 

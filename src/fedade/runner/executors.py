@@ -1,12 +1,13 @@
 """Who does the work: this process, several, or the machines of a Ray cluster."""
 
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -91,28 +92,32 @@ class Pool:
     def __init__(self, jobs: int, listener: Listener) -> None:
         context = get_context("spawn")
         self._listener = listener
-        # Not `Queue`, whose thread may still hold events of a task when its answer has come.
-        self._events: SimpleQueue[Event] = context.SimpleQueue()
+        # Not `Queue`, whose thread in the other process may still hold events of a task when its answer has come.
+        self._sent: SimpleQueue[Event] = context.SimpleQueue()
+        self._received: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        threading.Thread(target=_receive, args=(self._sent, self._received), daemon=True).start()
         until_closed, self._leash = context.Pipe(duplex=False)
-        arguments = (self._events, listener.wants_rows, until_closed)
+        arguments = (self._sent, listener.wants_rows, until_closed)
         self._pool = ProcessPoolExecutor(jobs, context, initializer=_join_pool, initargs=arguments)
 
     def answers(self, work: Work[T, R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Numbers of tasks and their answers as they come, until all are done or a process is lost."""
         try:
             with _without_ctrl_c():
-                numbers = {self._pool.submit(_in_pool, work, task): number for number, task in enumerate(tasks)}
+                numbers = {self._pool.submit(_in_pool, work, task, number): number for number, task in enumerate(tasks)}
         except BrokenProcessPool:  # a process was lost while there was nothing to do
             return
-        pending = set(numbers)
+        pending, heard_to_the_end = set(numbers), set[int]()
         while pending:
             done, pending = wait(pending, timeout=0.05, return_when=FIRST_COMPLETED)
-            self._hear()
+            heard_to_the_end |= self._hear()
             for future in done:
                 try:
                     answer = future.result()
                 except BrokenProcessPool:
                     continue
+                while numbers[future] not in heard_to_the_end:
+                    heard_to_the_end |= self._hear(wait=True)
                 yield numbers[future], answer
 
     def close(self) -> None:
@@ -120,14 +125,30 @@ class Pool:
         self._leash.close()
         self._pool.shutdown(cancel_futures=True)
 
-    def _hear(self) -> None:
-        """Pass on what the processes have sent."""
-        while not self._events.empty():
-            name, arguments = self._events.get()
+    def _hear(self, wait: bool = False) -> set[int]:
+        """Pass on what the processes have sent; the numbers of the tasks that end in it."""
+        ended = set()
+        while wait or not self._received.empty():
+            name, arguments = self._received.get()
+            wait = False
+            if name == _END:
+                ended.add(arguments[0])
+                continue
             if name == "on_rows":
                 cell, timestep, rows = arguments
                 arguments = (cell, timestep, lambda rows=rows: rows)
             getattr(self._listener, name)(*arguments)
+        return ended
+
+
+_END = "end of a task"
+
+
+def _receive(sent: "SimpleQueue[Event]", received: "queue.SimpleQueue[Event]") -> None:
+    """Take in events at once: a listener that takes its time must not hold up whoever computes."""
+    with suppress(EOFError, OSError):
+        while True:
+            received.put(sent.get())
 
 
 @dataclass
@@ -162,8 +183,12 @@ def _end_when_closed(leash: Connection) -> None:
     os._exit(1)
 
 
-def _in_pool(work: Work[T, R], task: T) -> R:
-    return work(_WORKER[-1], task)
+def _in_pool(work: Work[T, R], task: T, number: int) -> R:
+    worker = _WORKER[-1]
+    answer = work(worker, task)
+    if isinstance(worker.listener, Sender):
+        worker.listener.events.put((_END, (number,)))
+    return answer
 
 
 @contextmanager

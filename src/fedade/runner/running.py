@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.experiments.cell import Cell
 from fedade.runner.executors import Executor, ProcessLostError
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
 from fedade.runner.work import Preparation, Task, Worker
+
+PLAN = "plan.json"
+"""The cells of a folder, begun or not: `{"cells": {address: title}}`."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def run_cells(
     statuses = {cell.address: examine(CellFolder(folder, cell).path) for cell in (*cells, *todo)}
     settled = [status for status in statuses.values() if status.state in _settled_states(retry_failed)]
     listener.on_plan(len(statuses), *_counts(settled))
+    _write_plan(folder, (*cells, *todo))
     # Those that replay the rates of others come after them.
     for stage in ([cell for cell in todo if cell.lender is None], [cell for cell in todo if cell.lender is not None]):
         statuses |= _ended(executor, tasks_of(stage, folder, retry_failed), listener)
@@ -96,6 +101,15 @@ def run_cells(
         statuses |= _ended(executor, [Task((cell,), folder, wait=True) for cell in others], listener)
     asked = tuple((cell, statuses[cell.address]) for cell in cells)
     return CellsRun(folder, asked, time.monotonic() - begun)
+
+
+def _write_plan(folder: Path, cells: Sequence[Cell]) -> None:
+    """Name the cells that will be run, for whoever looks on; several runners may add to one folder."""
+    path = folder / PLAN
+    earlier = storage.read_json(path)["cells"] if path.exists() else {}
+    planned = earlier | {cell.address: cell.title for cell in cells}
+    if planned != earlier:
+        storage.write_json(path, {"cells": planned})
 
 
 def _settled_states(retry_failed: bool) -> set[str]:
