@@ -52,7 +52,7 @@ def run(experiment: Experiment, folder: Path, device: str, report: Report, jobs:
         storage.write_yaml(folder / "config.yaml", experiment.as_plain())
         methods = experiment.build_methods()
         if not (folder / "provenance.json").exists():
-            settings = {name: method.model_dump(mode="json") for name, method in methods.items()}  # type: ignore[attr-defined]
+            settings = {name: method.model_dump(mode="json") for name, method in methods.items()}
             storage.write_json(folder / "provenance.json", provenance(device) | {"method_settings": settings})
         wanted = [Track(name, seed) for seed in experiment.seeds for name in experiment.methods]
         if not all(track.is_done(folder) for track in wanted):

@@ -16,16 +16,16 @@ def joint_step(
     shared: Parameters,
     states: PhaseStates,
     minibatches: Minibatches,
-    beside: Parameters = MappingProxyType({}),
+    unmoved: Parameters = MappingProxyType({}),
 ) -> tuple[dict[str, Tensor], PhaseStates, dict[str, Tensor]]:
     """Lines 11 and 12 (eq:local_joint_update): the client's own tensors, its optimisers' states, and ψ to send.
 
-    `beside` are tensors that the client computes with and no step moves, such as statistics.
+    `unmoved` are tensors that the client computes with and no step moves, such as statistics.
     """
     deployment = training.deployment
     trainable = deployment.network.trainable()
     moving = {**shared, **{name: value for name, value in own.items() if name in trainable}}
-    fixed = effective(deployment, shared, {**own, **beside})
+    fixed = effective(deployment, shared, {**own, **unmoved})
     moved, state = training.joint(moving, fixed, minibatches, states.joint)
     kept = {name: moved.get(name, value) for name, value in own.items()}
     return kept, states._replace(joint=state), {name: moved[name] for name in shared}
@@ -37,10 +37,10 @@ def personal_step(
     shared: Parameters,
     states: PhaseStates,
     minibatches: Minibatches,
-    beside: Parameters = MappingProxyType({}),
+    unmoved: Parameters = MappingProxyType({}),
 ) -> tuple[dict[str, Tensor], PhaseStates]:
     """Lines 17 and 18 (eq:local_personal_update): φ moves while the broadcast ψ̄ is frozen."""
     deployment = training.deployment
-    fixed = effective(deployment, shared, {**own, **beside})
+    fixed = effective(deployment, shared, {**own, **unmoved})
     moved, state = training.personal(trainable_part(deployment, own), fixed, minibatches, states.personal)
     return {**own, **moved}, states._replace(personal=state)

@@ -12,12 +12,12 @@ from torch.func import grad
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Normalisation, Recording, Statistics
 from fedade.core.split import Parameters
+from fedade.core.vectors import Layout
 from fedade.maths.counter import permutation, uniform
 from fedade.maths.risks import class_weights
 from fedade.parts.objectives import Examples, Material, Objective
 from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
 from fedade.parts.statistics import follow
-from fedade.parts.vectors import Layout
 
 Seen = dict[str, Statistics]
 Features = dict[Examples, Tensor]
