@@ -7,9 +7,9 @@ from torch.func import vmap
 
 from fedade.core.normalisation import FROZEN
 from fedade.maths.risks import class_weights
+from fedade.parts.composition import trainable, trainable_personal
 from fedade.parts.objectives import OBJECTIVES, Bbse, Material
 from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import trainable, trainable_personal
 from fedade.parts.training import Training, prior_draws
 
 KEY = torch.tensor(11)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from fedade.core.vectors import weighted_mean
 
-from .samples import QUICK, generator, seeds
+from ..maths.samples import QUICK, generator, seeds
 
 
 @QUICK
