@@ -10,6 +10,7 @@ from fedade.client_map import Vectorised, loop
 from fedade.core import tree
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Mixed, Recording
+from fedade.core.pass_context import PassContext, making_pass
 from fedade.core.tree import leaves
 from fedade.methods.fed_ade import FedAde
 from fedade.models.batch_norm import BatchNorm, convert_batch_norms
@@ -145,15 +146,13 @@ def test_our_batch_norm_is_pytorchs_in_every_mode(dtype):
     ours = convert_batch_norms(deepcopy(theirs))
     assert isinstance(ours[1], BatchNorm)
     inputs = torch.randn(6, 2, 5, 5, generator=generator, dtype=dtype)
-    from fedade.core.normalisation import using
-
     ours.eval(), theirs.eval()
     torch.testing.assert_close(ours(inputs), theirs(inputs), **TOLERANCES[dtype])
     theirs.train()
-    with using(Mixed(1.0)):
+    with making_pass(PassContext(Mixed(1.0))):
         torch.testing.assert_close(ours(inputs), theirs(inputs), **TOLERANCES[dtype])
     recording = Recording()
-    with using(recording):
+    with making_pass(PassContext(recording)):
         ours(inputs)
     convolved = theirs[0](inputs)
     torch.testing.assert_close(recording.seen[""].mean, convolved.mean((0, 2, 3)), **TOLERANCES[dtype])

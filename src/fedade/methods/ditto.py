@@ -47,13 +47,12 @@ class Ditto(FixedRateBaseline[Participant]):
         self, ctx: RoundContext, state: Participant, plan: Plan
     ) -> tuple[Participant, Plan, dict[str, Tensor]]:
         """Steps of v around the w that was broadcast, and steps from w itself, which are sent."""
-        work, fixed = self.work(ctx, plan), own_model(ctx, {})
-        towards_global, joint = work.training.joint(
-            ctx.shared, fixed, work.steps(range(self.global_epochs)), state.states.joint
-        )
+        training, fixed = self.training(ctx, plan), own_model(ctx, {})
+        global_steps = training.steps(range(self.global_epochs))
+        towards_global, joint = training.joint(ctx.shared, fixed, global_steps, state.states.joint)
         epochs = range(self.global_epochs, self.global_epochs + self.personal_epochs)
         state = state._replace(states=state.states._replace(joint=joint))
-        return self._proximal(work.training, state, ctx.shared, fixed, work.steps(epochs)), plan, towards_global
+        return self._proximal(training, state, ctx.shared, fixed, training.steps(epochs)), plan, towards_global
 
     def predict(self, ctx: ClientContext, state: Participant) -> Tensor:
         """With v, which is a whole model; the global one only pulls."""

@@ -150,16 +150,13 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     ) -> tuple[FedAdeClient, Plan, dict[str, Tensor]]:
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
         training = self._training(ctx, plan)
-        steps = training.minibatches(ctx.key, range(self.joint_epochs), self.batch_size)
-        own, states, uplink = joint_step(training, state.own, ctx.shared, state.states, steps)
+        own, states, uplink = joint_step(training, state.own, state.states, range(self.joint_epochs))
         return state._replace(own=own, states=states), plan, uplink
 
     def personalise(self, ctx: RoundContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
         """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        training = self._training(ctx, plan)
-        steps = training.minibatches(ctx.key, epochs, self.batch_size)
-        own, states = personal_step(training, state.own, ctx.shared, state.states, steps)
+        own, states = personal_step(self._training(ctx, plan), state.own, state.states, epochs)
         return state._replace(own=own, states=states), plan
 
     def predict(self, ctx: ClientContext, state: FedAdeClient) -> Tensor:
@@ -189,12 +186,11 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:
         return Training(
-            ctx.deployment,
+            ctx,
             OBJECTIVES[self.objective],
-            ctx.inputs,
-            plan.get("prior", ctx.deployment.source_prior),
-            plan["learning_rate"],
+            plan,
+            self.batch_size,
+            self.optimiser,
+            self.reference_draws,
             evaluation(self.normalisation, self.mix_weight),
-            optimiser=self.optimiser,
-            reference_draws=self.reference_draws,
         )

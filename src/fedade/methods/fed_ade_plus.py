@@ -22,7 +22,6 @@ from torch import Tensor
 from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, FederatedMethod, Plan, Shared
-from fedade.core.normalisation import FROZEN
 from fedade.maths import regimes
 from fedade.maths.calibration import apply_temperature
 from fedade.maths.entropy import entropy
@@ -179,16 +178,15 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     ) -> tuple[FedAdePlusClient, Plan, dict[str, Tensor]]:
         """The joint step on ψ and φ; ψ is sent."""
         training = self._training(ctx, plan)
-        steps = training.minibatches(ctx.key, range(self.joint_epochs), self.batch_size)
-        own, states, uplink = joint_step(training, state.own, ctx.shared, state.states, steps, state.statistics)
+        epochs = range(self.joint_epochs)
+        own, states, uplink = joint_step(training, state.own, state.states, epochs, state.statistics)
         return state._replace(own=own, states=states), plan, uplink
 
     def personalise(self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan) -> tuple[FedAdePlusClient, Plan]:
         """The personal step on φ with the broadcast ψ̄ frozen."""
         training = self._training(ctx, plan)
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        steps = training.minibatches(ctx.key, epochs, self.batch_size)
-        own, states = personal_step(training, state.own, ctx.shared, state.states, steps, state.statistics)
+        own, states = personal_step(training, state.own, state.states, epochs, state.statistics)
         return state._replace(own=own, states=states), plan
 
     def predict(self, ctx: ClientContext, state: FedAdePlusClient) -> Tensor:
@@ -227,12 +225,4 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         )
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:
-        return Training(
-            ctx.deployment,
-            OBJECTIVES[self.objective],
-            ctx.inputs,
-            plan["prior"],
-            plan["learning_rate"],
-            FROZEN,
-            optimiser=self.optimiser,
-        )
+        return Training(ctx, OBJECTIVES[self.objective], plan, self.batch_size, self.optimiser)

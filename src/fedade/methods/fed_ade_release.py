@@ -120,7 +120,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
             epochs = range(self.personal_epochs, self.personal_epochs + self.joint_epochs)
         moving = self._moving(ctx.deployment, {**ctx.shared, **state.own})
         training = self._training(ctx, plan)
-        steps = training.minibatches(ctx.key, epochs, self.batch_size)
+        steps = training.steps(epochs)
         moved, joint = training.joint(moving, own_model(ctx, state.own), steps, state.states.joint)
         own = {name: moved.get(name, value) for name, value in state.own.items()}
         state = state._replace(own=own, states=state.states._replace(joint=joint))
@@ -197,7 +197,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         """Steps on the head; in training mode the frozen body's statistics move all the same (row 11)."""
         deployment, model = ctx.deployment, own_model(ctx, state.own)
         training = self._training(ctx, plan)
-        steps = training.minibatches(ctx.key, epochs, self.batch_size)
+        steps = training.steps(epochs)
         moved, personal = training.personal(trainable_part(deployment, state.own), model, steps, state.states.personal)
         own = state.own | moved
         if self.normalisation == "running":
@@ -217,14 +217,13 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:
         return Training(
-            ctx.deployment,
+            ctx,
             OBJECTIVES[self.objective],
-            ctx.inputs,
-            plan["prior"],
-            plan["learning_rate"],
+            plan,
+            self.batch_size,
+            self.optimiser,
+            self.reference_draws,
             FROZEN if self.normalisation == "frozen" else None,
             self.momentum,
             self._dropout_mask(ctx),
-            self.optimiser,
-            self.reference_draws,
         )

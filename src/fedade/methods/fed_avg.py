@@ -41,8 +41,8 @@ class FedAvg(FixedRateBaseline[OptimiserState]):
         self, ctx: RoundContext, state: OptimiserState, plan: Plan
     ) -> tuple[OptimiserState, Plan, dict[str, Tensor]]:
         """ClientUpdate: epochs from the broadcast model, all of which is sent back."""
-        work = self.work(ctx, plan)
-        moved, state = work.training.joint(ctx.shared, own_model(ctx, {}), work.steps(range(self.epochs)), state)
+        training = self.training(ctx, plan)
+        moved, state = training.joint(ctx.shared, own_model(ctx, {}), training.steps(range(self.epochs)), state)
         return state, plan, moved
 
     def predict(self, ctx: ClientContext, state: OptimiserState) -> Tensor:

@@ -14,9 +14,10 @@ from fedade.core.method import Card, FederatedMethod, Plan, Shared
 from fedade.maths.pseudo_labels import class_balanced, confident_labels
 from fedade.parts.composition import own_model, own_prediction, trainable, trainable_personal, trainable_shared
 from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import Learner, LocalWork
+from fedade.parts.participation import Learner
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import Labelled
+from fedade.parts.training import Training
 
 
 class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
@@ -52,10 +53,9 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
         """Labels from the model as it enters the round, then joint steps on body and head."""
         labels, trust = confident_labels(self.predict(ctx, state), self.confidence)
         objective = Labelled(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
-        work = LocalWork(ctx, objective, self.batch_size, plan, self.optimiser)
-        moved, after = work.training.joint(
-            {**ctx.shared, **state.own}, own_model(ctx, state.own), work.steps(range(self.epochs)), state.state
-        )
+        training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
+        steps, moving = training.steps(range(self.epochs)), {**ctx.shared, **state.own}
+        moved, after = training.joint(moving, own_model(ctx, state.own), steps, state.state)
         own = {name: moved[name] for name in state.own}
         return Learner(own, after), plan, {name: moved[name] for name in ctx.shared}
 

@@ -42,10 +42,9 @@ class FedRep(FixedRateBaseline[Participant]):
         self, ctx: RoundContext, state: Participant, plan: Plan
     ) -> tuple[Participant, Plan, dict[str, Tensor]]:
         """Epochs on the head with the body frozen, then epochs on the body with the new head frozen."""
-        work = self.work(ctx, plan)
-        head_steps = work.steps(range(self.head_epochs))
-        body_steps = work.steps(range(self.head_epochs, self.head_epochs + self.body_epochs))
-        training, states = work.training, state.states
+        training, states = self.training(ctx, plan), state.states
+        head_steps = training.steps(range(self.head_epochs))
+        body_steps = training.steps(range(self.head_epochs, self.head_epochs + self.body_epochs))
         head, after_head = training.personal(state.own, own_model(ctx, state.own), head_steps, states.personal)
         body, after_body = training.joint(ctx.shared, own_model(ctx, head), body_steps, states.joint)
         return Participant(head, PhaseStates(joint=after_body, personal=after_head)), plan, body

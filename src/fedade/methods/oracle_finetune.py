@@ -12,9 +12,10 @@ from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
 from fedade.parts.composition import own_prediction, trainable
 from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import Learner, LocalWork
+from fedade.parts.participation import Learner
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import Labelled
+from fedade.parts.training import Training
 
 
 class OracleFinetune(Method[Learner]):
@@ -38,9 +39,9 @@ class OracleFinetune(Method[Learner]):
         rate = torch.full_like(ctx.prior[0], self.rate.mid, dtype=ctx.deployment.source_prior.dtype)
         plan = {"learning_rate": rate}
         objective = Labelled(ctx.labels, torch.ones_like(ctx.labels, dtype=rate.dtype))
-        work = LocalWork(ctx, objective, self.batch_size, plan, self.optimiser)
-        steps = work.steps(range(self.epochs))
-        return Learner(*work.training.joint(state.own, ctx.deployment.parameters, steps, state.state)), plan
+        training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
+        steps = training.steps(range(self.epochs))
+        return Learner(*training.joint(state.own, ctx.deployment.parameters, steps, state.state)), plan
 
     def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
         return own_prediction(ctx, state.own)

@@ -1,6 +1,5 @@
 """What federated baselines do alike: a fixed rate, the batch's prior, and steps on one objective."""
 
-from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
 import torch
@@ -10,13 +9,12 @@ from torch import Tensor
 from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import FederatedMethod, Plan, State
-from fedade.core.normalisation import FROZEN
 from fedade.parts.composition import trainable, trainable_personal
-from fedade.parts.objectives import OBJECTIVES, Objective, ObjectiveName
+from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, OptimiserState, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior
 from fedade.parts.rates import RateBounds
-from fedade.parts.training import Minibatches, ReferenceDraws, Training
+from fedade.parts.training import ReferenceDraws, Training
 
 
 class Learner(NamedTuple):
@@ -44,36 +42,6 @@ def fixed_plan(ctx: ClientContext, rate: float, estimator: Estimator) -> Plan:
     return {"learning_rate": torch.full_like(prior[0], rate), "prior": prior}
 
 
-@dataclass(frozen=True)
-class LocalWork:
-    """One client's descent in one round, or in one timestep, with the key of its context."""
-
-    ctx: ClientContext
-    objective: Objective
-    batch_size: int
-    plan: Plan
-    optimiser: Optimiser
-    reference_draws: ReferenceDraws = "epoch"
-
-    def steps(self, epochs: range) -> Minibatches:
-        """The minibatches of the numbered epochs."""
-        return self.training.minibatches(self.ctx.key, epochs, self.batch_size)
-
-    @property
-    def training(self) -> Training:
-        """Gradient steps at the plan's rate, with the deployed normalisation statistics."""
-        return Training(
-            self.ctx.deployment,
-            self.objective,
-            self.ctx.inputs,
-            self.plan.get("prior", self.ctx.deployment.source_prior),
-            self.plan["learning_rate"],
-            FROZEN,
-            optimiser=self.optimiser,
-            reference_draws=self.reference_draws,
-        )
-
-
 class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State]):
     """A federated baseline that descends Fed-ADE's label-free objective at its middle rate."""
 
@@ -97,7 +65,7 @@ class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State
     def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
         return state, fixed_plan(ctx, self.rate.mid, self.prior)
 
-    def work(self, ctx: RoundContext, plan: Plan) -> LocalWork:
+    def training(self, ctx: RoundContext, plan: Plan) -> Training:
         """A participant's descent of the objective."""
         objective = OBJECTIVES[self.objective]
-        return LocalWork(ctx, objective, self.batch_size, plan, self.optimiser, self.reference_draws)
+        return Training(ctx, objective, plan, self.batch_size, self.optimiser, self.reference_draws)
