@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from pydantic.fields import FieldInfo
+
 from fedade.core.method import Method
 from fedade.methods.atlas import Atlas
 from fedade.methods.atp import Atp
@@ -65,3 +67,11 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "fed-poe-oracle": partial(FedPoe, labels="oracle"),
     "fed-ccfa-oracle": partial(FedCcfa, labels="oracle"),
 }
+
+
+def settings_of(name: str) -> Mapping[str, FieldInfo]:
+    """The settings that a registered method has."""
+    make = METHODS[name]
+    built = make.func if isinstance(make, partial) else make
+    fields: Mapping[str, FieldInfo] = built.model_fields  # type: ignore[attr-defined]
+    return fields
