@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
@@ -71,7 +72,6 @@ METHODS: Mapping[str, Callable[..., Method]] = {
 
 def settings_of(name: str) -> Mapping[str, FieldInfo]:
     """The settings that a registered method has."""
-    make = METHODS[name]
-    built = make.func if isinstance(make, partial) else make
-    fields: Mapping[str, FieldInfo] = built.model_fields  # type: ignore[attr-defined]
+    make: Any = METHODS[name]
+    fields: Mapping[str, FieldInfo] = getattr(make, "func", make).model_fields
     return fields
