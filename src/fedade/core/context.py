@@ -72,6 +72,11 @@ class ClientContext:
         """Features of the batch under the model that `observe` will return; `predict` asks for them next."""
         return self._features("updated", model, normalisation)
 
+    def know_updated_features(self, features: Tensor) -> None:
+        """Keep features under the model that `observe` will return, where one of its own passes has made them."""
+        if not torch.is_grad_enabled():
+            self.passes["updated", FROZEN] = features
+
     def after_observing(self) -> "ClientContext":
         """The same context for the state that `observe` returned."""
         return replace(self, passes=_after_observing(self.passes))

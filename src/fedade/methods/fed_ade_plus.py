@@ -42,13 +42,13 @@ from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states
 from fedade.parts.rates import RateBounds
-from fedade.parts.reference_moments import plain_layers, reference_moments
+from fedade.parts.reference_moments import FEATURES, plain_layers, reference_moments
 from fedade.parts.rounds import joint_step, personal_step
-from fedade.parts.statistics import statistics_names
 from fedade.parts.training import Training
 
 Correction = Literal["class-aware", "batch", "none"]
 """Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
+Residuals = dict[str, LayerResiduals] | None
 
 
 class FedAdePlusClient(NamedTuple):
@@ -117,8 +117,11 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         return self.gradient_steps
 
     def reads_deployed_features(self, deployment: Deployment) -> bool:
-        # Without BatchNorm it is features that are corrected, after the deployed body made them.
-        return not self.gradient_steps and (self.correction == "none" or not statistics_names(deployment))
+        return not self.gradient_steps and self._reads_features(deployment)
+
+    def _reads_features(self, deployment: Deployment) -> bool:
+        # Without BatchNorm it is features that are corrected, after the body made them.
+        return self.correction == "none" or FEATURES in reference_moments(deployment)
 
     @property
     def _measure(self) -> Measure:
@@ -150,6 +153,8 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         if not self.track:
             known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
         corrected, reading = self._settle(ctx, state, known)
+        if not self._reads_features(deployment):
+            ctx.know_updated_features(corrected.passed)  # `predict` then needs no pass of its own
         current, signals = self._measure.update(
             deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
         )
@@ -200,16 +205,20 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
     def _settle(self, ctx: ClientContext, state: FedAdePlusClient, known: Regimes) -> tuple[Corrected, Reading]:
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
-        deployment, model, inputs = ctx.deployment, own_model(ctx, state.own), ctx.inputs
+        deployment, model = ctx.deployment, own_model(ctx, state.own)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
+
+        def passing(prior: Tensor, layers: frozenset[str], doubt: float, past: Residuals = None) -> Corrected:
+            passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
+            return corrected_pass(deployment, model, ctx.inputs, prior, layers, doubt, past, passed)
+
         if self.correction == "batch":
-            corrected = corrected_pass(deployment, model, inputs, deployment.source_prior, everywhere, 0.0)
+            corrected = passing(deployment.source_prior, everywhere, 0.0)
             return corrected, self._read(deployment, known, corrected)
         expected, past = regimes.forecast(known, deployment.source_prior), at_most(state.residuals, self.memory)
-        plain = plain_layers(deployment) & everywhere
-        first = corrected_pass(deployment, model, inputs, expected, plain, self.doubt, past)
+        first = passing(expected, plain_layers(deployment) & everywhere, self.doubt, past)
         prior = self._read(deployment, known, first).prior
-        corrected = corrected_pass(deployment, model, inputs, prior, everywhere, self.doubt, past)
+        corrected = passing(prior, everywhere, self.doubt, past)
         return corrected, self._read(deployment, known, corrected)
 
     def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:

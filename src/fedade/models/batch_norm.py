@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedade.core.normalisation import Statistics
 from fedade.core.pass_context import current_pass
@@ -52,18 +53,34 @@ class BatchNorm(nn.Module):
 
 
 def convert_batch_norms(module: nn.Module) -> nn.Module:
-    """Replace PyTorch's batch normalisation layers of a module by ours, keeping their tensors."""
+    """Replace batch normalisation layers of a module by ours, keeping their tensors.
+
+    PyTorch's own, their frozen forms (`FrozenBatchNorm2d`), and timm's, which end in dropout and an activation. Layers
+    without running statistics, and others that only derive from PyTorch's, stay as they are.
+    """
     for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-            ours = BatchNorm(child.num_features, child.eps, child.momentum or 0.1)
-            ours.load_state_dict(
-                {key: value for key, value in child.state_dict().items() if key != "num_batches_tracked"},
-                strict=False,  # layers without affine parameters keep 1 and 0
-            )
-            setattr(module, name, ours.to(child.running_mean))
-        else:
+        ours = _converted(child)
+        if ours is None:
             convert_batch_norms(child)
+        else:
+            setattr(module, name, ours)
     return module
+
+
+def _converted(layer: nn.Module) -> nn.Module | None:
+    """The layer as ours; None where it is none that we can replace."""
+    mean, tensors = getattr(layer, "running_mean", None), layer.state_dict()
+    plain = isinstance(layer, _BatchNorm) and type(layer).forward in (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+    frozen = type(layer).__name__.startswith("FrozenBatchNorm")
+    followed = [getattr(layer, name, None) for name in ("drop", "act")]
+    acting = isinstance(layer, _BatchNorm) and type(layer).__name__.startswith("BatchNormAct")
+    if mean is None or not (plain or frozen or (acting and all(isinstance(part, nn.Module) for part in followed))):
+        return None
+    ours = BatchNorm(len(mean), float(getattr(layer, "eps", 1e-5)), getattr(layer, "momentum", None) or 0.1)
+    # Layers without affine parameters keep 1 and 0.
+    ours.load_state_dict({key: tensors[key] for key in ours.state_dict() if key in tensors}, strict=False)
+    ours = ours.to(mean)
+    return nn.Sequential(ours, *followed) if acting else ours  # type: ignore[arg-type]
 
 
 def name_batch_norms(module: nn.Module, prefix: str) -> None:

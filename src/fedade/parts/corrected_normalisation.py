@@ -56,6 +56,8 @@ class Corrected(NamedTuple):
     logits: Tensor
     features: Tensor
     """One vector per sample."""
+    passed: Tensor
+    """What the body gave: the same as it gives with these statistics in place of the deployed ones."""
     statistics: dict[str, Tensor]
     """Means and variances by the names of the tensors that they replace."""
     trust: Tensor
@@ -136,13 +138,18 @@ def corrected_pass(
     layers: frozenset[str],
     doubt: float,
     past: Mapping[str, LayerResiduals] | None = None,
+    passed: Tensor | None = None,
 ) -> Corrected:
-    """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones."""
+    """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
+
+    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected.
+    """
     network, moments = deployment.network, reference_moments(deployment)
     normalisation = PriorCorrected(
         moments, prior, layers, recognising_layers(deployment), doubt, past or no_residuals(deployment)
     )
-    features = network.represent(model, inputs, normalisation)
+    passed = network.represent(model, inputs, normalisation) if passed is None else passed
+    features = passed
     if FEATURES in moments:
         deployed = _feature_statistics(moments[FEATURES])
         found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
@@ -151,6 +158,7 @@ def corrected_pass(
     return Corrected(
         network.classify(model, features),
         network.summarise(features),
+        passed,
         _named(normalisation.found),
         torch.stack(normalisation.trusts).mean() if normalisation.trusts else none,
         normalisation.remembered(),
@@ -164,7 +172,7 @@ def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, 
     if keeps_body and not has_statistics:
         features = ctx.deployed_features()
     else:
-        features = network.represent({**model, **statistics}, ctx.inputs)
+        features = ctx.own_features({**model, **statistics})
     name = f"{FEATURES}.running_mean"
     if name in statistics:
         deployed = _feature_statistics(reference_moments(deployment)[FEATURES])

@@ -9,7 +9,6 @@ from torch import Tensor
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics
 from fedade.maths.class_moments import ClassMoments, class_moments, explained_share
-from fedade.parts.statistics import statistics_names
 
 FEATURES = "features"
 """The layer that stands for the features before the head, where a model has no BatchNorm."""
@@ -60,17 +59,26 @@ class _Watching:
 
 
 def _moments(deployment: Deployment) -> dict[str, LayerMoments]:
-    network, watching = deployment.network, _Watching()
-    features = network.represent(deployment.parameters, deployment.reference.inputs, watching)
-    seen = watching.seen
-    if not statistics_names(deployment):
-        seen = {FEATURES: sample_moments(network.summarise(features))}
+    network, reference = deployment.network, deployment.reference
+    parts = []
+    for inputs in reference.inputs.split(_at_once(reference.inputs)):
+        watching = _Watching()
+        features = network.summarise(network.represent(deployment.parameters, inputs, watching))
+        # Layers that see other rows than samples, such as tokens, cannot be told their classes.
+        seen = {layer: moments for layer, moments in watching.seen.items() if len(moments[0]) == len(inputs)}
+        parts.append(seen or {FEATURES: sample_moments(features)})
     return {
-        layer: LayerMoments(
-            *(class_moments(moment, deployment.reference.labels, deployment.num_classes) for moment in moments)
-        )
-        for layer, moments in seen.items()
-    }
+        layer: LayerMoments(*(
+            class_moments(torch.cat(moments), reference.labels, deployment.num_classes)
+            for moments in zip(*(part[layer] for part in parts), strict=True)
+        ))
+        for layer in parts[0]
+    }  # fmt: skip
+
+
+def _at_once(inputs: Tensor) -> int:
+    """How many inputs pass at once, so that a large reference set of large images fits."""
+    return max(1, 2**22 // max(1, inputs[0].numel()))
 
 
 def _plain_layers(deployment: Deployment) -> frozenset[str]:
