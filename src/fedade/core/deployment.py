@@ -1,6 +1,6 @@
 """What ships to every client at t = 0."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedade.core import storage
 from fedade.core.cost import PassCounter
+from fedade.core.identity import digest, tensor_bytes
 from fedade.core.network import Network
 from fedade.core.precision import Precision
 from fedade.core.split import Split
@@ -45,6 +46,8 @@ class Deployment:
     """Calibration of the deployed model, fitted on held-out data."""
     accuracy: Tensor
     """Accuracy of the deployed model on held-out data, for reports."""
+    origin: Mapping[str, str] = field(default_factory=dict)
+    """How a model that was brought became this: what `fedade.load_deployment` needs to do it again."""
     _constants: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Results by the functions that made them; `replace` begins without any."""
 
@@ -101,12 +104,26 @@ class Deployment:
         """The same deployment, whose network multiplies in another precision."""
         return replace(self, network=self.network.computing_in(precision))
 
-    def save(self, path: Path, metadata: dict[str, str]) -> None:
+    @property
+    def digest(self) -> str:
+        """A name that two deployments share only if their weights and all that was measured are the same."""
+        return self.constant(_digest)
+
+    def save(self, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
         """Store everything but the network's structure."""
-        tensors = {f"parameters/{name}": value for name, value in self.parameters.items()}
-        tensors |= {f"reference/{name}": value for name, value in self.reference._asdict().items()}
-        tensors |= {name: getattr(self, name) for name in _TENSORS}
-        storage.save_tensors(path, tensors, metadata)
+        storage.save_tensors(Path(path), _named(self), {**self.origin, **(metadata or {})})
+
+
+def _named(deployment: Deployment) -> dict[str, Tensor]:
+    return {
+        **{f"parameters/{name}": value for name, value in deployment.parameters.items()},
+        **{f"reference/{name}": value for name, value in deployment.reference._asdict().items()},
+        **{name: getattr(deployment, name) for name in _TENSORS},
+    }
+
+
+def _digest(deployment: Deployment) -> str:
+    return digest(*tensor_bytes(_named(deployment)))
 
 
 def _reference_features(deployment: Deployment) -> Tensor:
@@ -116,9 +133,9 @@ def _reference_features(deployment: Deployment) -> Tensor:
 _TENSORS = ("confusion", "source_prior", "mean_prediction", "initial_feature", "temperature", "accuracy")
 
 
-def load_deployment(path: Path, network: Network, split: Split) -> Deployment:
+def load_deployment(path: Path | str, network: Network, split: Split) -> Deployment:
     """Read what `Deployment.save` wrote, for the same network and split."""
-    tensors, _ = storage.load_tensors(path)
+    tensors, _ = storage.load_tensors(Path(path))
     return Deployment(
         network=network,
         split=split,

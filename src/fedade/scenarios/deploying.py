@@ -6,23 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedade.core.deployment import Deployment, Reference, load_deployment
+from fedade.core.deployment import Deployment, load_deployment
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest, tensor_bytes
 from fedade.core.network import Network
 from fedade.core.provenance import provenance
-from fedade.core.seeds import Seeds
 from fedade.core.split import Split
 from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset, Labelled
-from fedade.maths.calibration import apply_temperature, fit_temperature
-from fedade.maths.dynamics import mean_feature
-from fedade.maths.priors import confusion_matrix
 from fedade.models import MODELS, build
 from fedade.models.image import Pixels
 from fedade.models.text import build_text, is_text
+from fedade.scenarios.measuring import measured_deployment
 from fedade.scenarios.partition import Partition, source_prior
 from fedade.scenarios.pretraining import Progress, pretrain
 from fedade.scenarios.settings import ScenarioSettings
@@ -69,7 +65,10 @@ def deploy(
             "partial": dataset.partial or "",
             "provenance": json.dumps(provenance(device)),
         }
-        _measure(network, split, parameters, parts.held_out, prior, settings, device).save(path, described)
+        held_out = parts.held_out
+        measured_deployment(
+            network, split, parameters, held_out.inputs, held_out.labels, prior, settings.reference_size, device
+        ).save(path, described)
     deployed = load_deployment(path, network, split).to(device)
     encoded = deployed.network.encode(deployed.reference.inputs)
     return replace(deployed, reference=deployed.reference._replace(inputs=encoded))
@@ -94,51 +93,3 @@ def _image_network(dataset: Dataset, trained: Labelled, settings: ScenarioSettin
     sample = trained.inputs[:: max(1, len(trained) // 5000)].astype(np.float64) / 255
     pixels = Pixels(sample.mean((0, 2, 3)).round(4).tolist(), sample.std((0, 2, 3)).clip(1e-3).round(4).tolist())
     return build(settings.model, dataset.input_shape, dataset.num_classes, pixels, settings.pretraining.seed)
-
-
-def _measure(
-    network: Network,
-    split: Split,
-    parameters: dict[str, Tensor],
-    held_out: Labelled,
-    prior: Tensor,
-    settings: ScenarioSettings,
-    device: str,
-) -> Deployment:
-    """Confusion matrix, temperature and reference set, all from data that the model was not trained on."""
-    labels = torch.from_numpy(held_out.labels)
-    with torch.no_grad():
-        chunks = np.array_split(held_out.inputs, max(1, len(held_out) // 500))
-        passes = [_passed(network, parameters, torch.from_numpy(np.array(chunk)).to(device)) for chunk in chunks]
-        logits, features = (torch.cat(parts) for parts in zip(*passes, strict=True))
-        parameters = {name: value.cpu() for name, value in parameters.items()}
-        temperature = fit_temperature(logits, labels)
-        probabilities = apply_temperature(logits, temperature).softmax(-1)
-        rows = torch.from_numpy(_reference_rows(held_out, len(prior), settings.reference_size))
-        weights = prior[labels] / torch.bincount(labels, minlength=len(prior))[labels]
-    return Deployment(
-        network=network,
-        split=split,
-        parameters=parameters,
-        reference=Reference(torch.from_numpy(held_out.inputs[rows.numpy()]), labels[rows]),
-        confusion=confusion_matrix(probabilities, labels),
-        source_prior=prior,
-        mean_prediction=(weights[:, None] * probabilities).sum(0) / weights.sum(),
-        initial_feature=mean_feature(features[rows]),
-        temperature=temperature,
-        accuracy=(logits.argmax(-1) == labels).float().mean(),
-    )
-
-
-def _passed(network: Network, parameters: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits, and one vector per input."""
-    features = network.represent(parameters, inputs)
-    return network.classify(parameters, features).cpu(), network.summarise(features).cpu()
-
-
-def _reference_rows(held_out: Labelled, num_classes: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """As many of each class as possible, the same for every run."""
-    shuffled = Seeds(0).generator("reference").permutation(len(held_out))
-    per_class = [shuffled[held_out.labels[shuffled] == label] for label in range(num_classes)]
-    ranked = [(rank, label, row) for label, rows in enumerate(per_class) for rank, row in enumerate(rows)]
-    return np.sort(np.array([row for _, _, row in sorted(ranked)[:size]]))

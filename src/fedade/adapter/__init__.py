@@ -1,0 +1,1 @@
+"""Any trained classifier on any stream: from a module and held-out data to predictions that keep up."""

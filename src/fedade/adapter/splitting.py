@@ -1,0 +1,184 @@
+"""A trained classifier as a network with a body and a head, whatever its code looks like."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedade.core.errors import FedadeError
+from fedade.core.network import Network
+from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
+
+MOST_CANDIDATES = 4
+"""Linear layers that are tried as the head, from the last that ran backwards."""
+ROUNDING = 1e-3
+"""By which body and head may differ from the module's own logits, in units of their largest."""
+
+
+class Brought(NamedTuple):
+    """A model that was brought, as this package computes with it."""
+
+    network: Network
+    parameters: dict[str, Tensor]
+    head: str
+    """The head's name in the module."""
+
+
+class Unwrapped(nn.Module):
+    """A module that returns a tensor where the original may return an object with `.logits`, a mapping or a tuple."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """What the module makes of inputs, in float32."""
+        return unwrapped(self.model(inputs)).float()
+
+
+def unwrapped(outputs: Any) -> Tensor:
+    """The tensor of logits in what a module returned."""
+    for candidate in (outputs, getattr(outputs, "logits", None)):
+        if isinstance(candidate, Tensor):
+            return candidate
+    if isinstance(outputs, dict) and isinstance(outputs.get("logits"), Tensor):
+        found: Tensor = outputs["logits"]
+        return found
+    if isinstance(outputs, tuple | list) and outputs and isinstance(outputs[0], Tensor):
+        return outputs[0]
+    raise FedadeError(f"the model returns {type(outputs).__name__}; it must return logits [n, K] or have them as .logits")
+
+
+@torch.no_grad()
+def bring(model: nn.Module, batch: Tensor, head: str | None) -> Brought:
+    """Split a copy of a trained module into body and head; the module itself is never changed.
+
+    The head is the layer called `head`, or else the linear layer that computes the logits, which is found by running
+    the batch. The copy is in float32 and evaluation mode: methods estimate small differences, for which half precision
+    is too coarse.
+    """
+    whole = _copied(model)
+    with _keeping_random_numbers(batch):
+        logits = _checked_logits(whole, batch)
+        if head is not None:
+            brought = _split(whole, head, batch, logits)
+        else:
+            brought = _first_that_fits(whole, batch, logits)
+    return brought
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise FedadeError(f"the model is a {type(model).__name__}; pass the trained nn.Module")
+    for wrapper in ("_orig_mod", "module"):  # of torch.compile, and of DataParallel
+        if type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
+            model = getattr(model, wrapper, model)
+    try:
+        return Unwrapped(deepcopy(model)).float().eval().requires_grad_(False)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise FedadeError(f"the model cannot be copied ({_line(error)}); pass a plain nn.Module") from error
+
+
+def _checked_logits(whole: nn.Module, batch: Tensor) -> Tensor:
+    """The module's logits, which must be `[n, K]`, finite, and the same when asked again."""
+    logits, again = _run(whole, batch), _run(whole, batch)
+    if logits.ndim != 2 or len(logits) != len(batch) or logits.shape[1] < 2:
+        raise FedadeError(
+            f"the model gives {list(logits.shape)} for {len(batch)} inputs, not logits [n, K] with K of at least 2; "
+            "wrap it in a module that does"
+        )
+    if not logits.isfinite().all():
+        raise FedadeError("the model gives NaN or infinite logits on the held-out data; check its weights and inputs")
+    if not torch.equal(logits, again):
+        raise FedadeError("the model answers the same inputs differently each time; switch its randomness off")
+    return logits
+
+
+def _run(whole: nn.Module, batch: Tensor) -> Tensor:
+    try:
+        outputs: Tensor = whole(batch)
+    except FedadeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises
+        raise FedadeError(
+            f"the model fails on held-out inputs of shape {list(batch.shape)} and type {batch.dtype}: {_line(error)}"
+        ) from error
+    return outputs
+
+
+def _first_that_fits(whole: nn.Module, batch: Tensor, logits: Tensor) -> Brought:
+    """Tried from the last that ran: later steps may still pick or average positions, which a linear layer allows."""
+    candidates = _linear_layers_that_ran(whole, batch, logits.shape[1])
+    reasons = []
+    for name in candidates[:MOST_CANDIDATES]:
+        try:
+            return _split(whole, name, batch, logits)
+        except FedadeError as error:
+            reasons.append(str(error))
+    reason = reasons[0] if reasons else f"no linear layer with {logits.shape[1]} outputs ran"
+    raise FedadeError(f"no head was found: {reason}; pass head= with the name of the module that gives the logits")
+
+
+def _linear_layers_that_ran(whole: nn.Module, batch: Tensor, num_classes: int) -> list[str]:
+    ran: list[str] = []
+    handles = [
+        module.register_forward_hook(lambda *_, name=name: ran.append(name))
+        for name, module in whole.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == num_classes
+    ]
+    try:
+        _run(whole, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [name.removeprefix("model").removeprefix(".") for name in dict.fromkeys(reversed(ran))]
+
+
+def _split(whole: nn.Module, name: str, batch: Tensor, logits: Tensor) -> Brought:
+    """The network whose head has this name; refused where the two together do not give the module's logits."""
+    body, path = deepcopy(whole), f"model.{name}".rstrip(".")
+    parent, _, leaf = path.rpartition(".")
+    try:
+        head = body.get_submodule(path)
+    except AttributeError:
+        known = [child for child, module in whole.get_submodule("model").named_modules() if isinstance(module, nn.Linear)]
+        raise FedadeError(f"head={name!r} is not in the model; its linear layers: {', '.join(known[-8:])}") from None
+    setattr(body.get_submodule(parent), leaf, nn.Identity())
+    holder = nn.ModuleDict({"head": head})  # so that a head which is a normalisation layer itself is converted too
+    convert_batch_norms(body)
+    head = convert_batch_norms(holder).get_submodule("head")
+    name_batch_norms(body, "body")
+    name_batch_norms(head, "head")
+    network = Network(type(whole.get_submodule("model")).__name__, body.eval(), head.eval())
+    parameters = {
+        f"{part}.{key}": value.detach()
+        for part, module in (("body", body), ("head", head))
+        for key, value in module.state_dict().items()
+    }
+    if not list(head.parameters()):
+        raise FedadeError(f"{name} has no parameters")
+    try:
+        features = network.represent(parameters, batch)
+        made = network.classify(parameters, features)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises
+        raise FedadeError(f"without {name} the rest of the model fails ({_line(error)})") from error
+    if features.ndim != 2:
+        raise FedadeError(f"before {name} there are features of shape {list(features.shape)}, not [n, d]")
+    if made.shape != logits.shape or not torch.allclose(made, logits, 0, ROUNDING * float(logits.abs().max())):
+        raise FedadeError(f"the output of {name} is not what the model returns (is there a softmax after it?)")
+    return Brought(network, parameters, name)
+
+
+@contextmanager
+def _keeping_random_numbers(batch: Tensor) -> Iterator[None]:
+    """A model that draws random numbers must not move the caller's."""
+    with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
+        yield
+
+
+def _line(error: BaseException) -> str:
+    """The first line of a message, since tracebacks of strangers can be long."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
