@@ -2,6 +2,7 @@
 
 The command line (`fedade run`) compares methods in a simulator. As a library, take only what you need:
 
+* `deploy` and `Adapter` take a trained classifier and make predictions that keep up with a drifting stream;
 * `ShiftAwareRate` sets the rate of any `torch.optim` optimiser from label-free shift signals;
 * `confusion_matrix`, `estimate_prior` and `reweight` correct a classifier for shifted class frequencies;
 * `fedade.maths` holds every equation of the paper as a pure function.
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
+    from fedade.adapter.adapter import Adapter
+    from fedade.adapter.deploying import deploy, load_deployment
     from fedade.maths.calibration import fit_temperature
     from fedade.maths.priors import confusion_matrix, estimate_prior
     from fedade.maths.reweighting import reweight
@@ -21,21 +24,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Adapter": "fedade.adapter.adapter",
     "ShiftAwareRate": "fedade.parts.shift_aware_rate",
     "confusion_matrix": "fedade.maths.priors",
+    "deploy": "fedade.adapter.deploying",
     "estimate_prior": "fedade.maths.priors",
     "fit_temperature": "fedade.maths.calibration",
+    "load_deployment": "fedade.adapter.deploying",
     "reweight": "fedade.maths.reweighting",
 }
 """Imported when first used: PyTorch takes seconds, and a command such as `fedade --version` does without."""
 
 __all__ = [
+    "Adapter",
     "FedadeError",
     "ShiftAwareRate",
     "__version__",
     "confusion_matrix",
+    "deploy",
     "estimate_prior",
     "fit_temperature",
+    "load_deployment",
     "reweight",
 ]
 

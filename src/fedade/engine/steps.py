@@ -6,7 +6,7 @@ functions: what all clients share is closed over, and only tensors are mapped.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import torch
@@ -19,6 +19,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.normalisation import FROZEN
 from fedade.core.tree import Tree
+from fedade.engine.client import observed
 
 
 class ClientMap(Protocol):
@@ -87,23 +88,22 @@ class Steps:
         In one call, because a pass that both need is then made once.
         """
         method, counter = self.method, PassCounter()
-        deployment = self.deployment.counting(counter)
 
         def score_and_observe(state: Tree, own: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
             counter.add_call()
             scoring = self._scoring(shared, own)
             before = self._scores(scoring, state, own.labels)
-            moved, plan = method.observe(replace(scoring, deployment=deployment, truth=self._truth(own)), state)
+            moved, plan, after = observed(method, scoring, state, self._truth(own), counter)
             if method.has_rounds:
                 return moved, plan, (before,)
-            return moved, plan, (before, self._scores(scoring.after_observing(), moved, own.labels))
+            return moved, plan, (before, self._scores(after, moved, own.labels))
 
         # A method without rounds does all its training here.
         client_map = self.maps.forward if method.has_rounds else self.maps.update
-        observed = client_map(score_and_observe, clients, batch)
+        outcome = client_map(score_and_observe, clients, batch)
         self.observe_passes = counter.per_client
         # Cloned, because a map may return views of common memory, and participants write their rows.
-        cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, observed)
+        cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, outcome)
         return cloned
 
     def exchange(

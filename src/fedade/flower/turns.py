@@ -13,7 +13,8 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.tree import Tree
-from fedade.flower.rehearsal import client_context, rehearse, round_context
+from fedade.engine.client import client_context, observed, refuse_misshapen, round_context, whole_rows
+from fedade.flower.rehearsal import rehearse
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
 from fedade.flower.streams import ClientBatch, ClientStream
@@ -110,8 +111,7 @@ class Client:
         opened = Opened(told.timestep, batch.inputs, batch.hidden, told.observe_key, {}, None, 0.0)
         scoring, counter = self._scoring(opened, shared), PassCounter()
         scored = None if batch.hidden is None else self._accuracy(scoring, now.client, batch.hidden.labels)
-        observing = replace(scoring, deployment=self.deployment.counting(counter), truth=self._truth(opened))
-        client, plan = self.method.observe(observing, now.client)
+        client, plan, _ = observed(self.method, scoring, now.client, self._truth(opened), counter)
         opened = replace(opened, plan=plan, accuracy_pre=scored, passes=float(counter.passes))
         return replace(now, client=client, cursor=batch.cursor, timestep=told.timestep, opened=opened)
 
@@ -152,14 +152,10 @@ class Client:
         return float((probabilities.argmax(-1) == labels).double().mean())
 
     def _refuse_broken(self, batch: ClientBatch) -> None:
-        expected = self.deployment.reference.inputs
-        if not len(batch.inputs) or batch.inputs.shape[1:] != expected.shape[1:]:
-            raise FedadeError(
-                f"batch {batch.cursor} has shape {list(batch.inputs.shape)}, expected "
-                f"{['n', *expected.shape[1:]]} with n > 0; mend the stream"
-            )
-        if batch.inputs.is_floating_point() and not batch.inputs.isfinite().all():
-            raise FedadeError(f"batch {batch.cursor} holds NaN or infinite values; clean the stream's data")
+        named = f"batch {batch.cursor}"
+        refuse_misshapen(batch.inputs, self.deployment.reference.inputs, named, "mend the stream")
+        if not whole_rows(batch.inputs).all():
+            raise FedadeError(f"{named} holds NaN or infinite values; clean the stream's data")
 
 
 def _plain(value: Tensor) -> float | list[float]:

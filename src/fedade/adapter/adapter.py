@@ -1,0 +1,246 @@
+"""One client without a clock: a deployed model that keeps up with the stream it is called on."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedade.adapter.choosing import choose_method, describe, described_method
+from fedade.adapter.memory import Memory, load_memory, read_description, save_memory
+from fedade.adapter.monitor import InformationComparison, Monitor, deployed_probabilities
+from fedade.core.context import ClientContext, context_before_first_batch
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.method import Method, with_rounds
+from fedade.core.seeds import Seeds
+from fedade.engine.client import client_context, exchanged_alone, observed, refuse_misshapen, whole_rows
+
+POOL = 32
+FIRST_POOL = 8
+"""Small batches are first learned from when this many samples have come, then whenever their number doubled."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How an adapter is doing; what the method does not tell is None."""
+
+    batches: int
+    """That were answered."""
+    samples: int
+    learned: int
+    """Times that the method learned: once for a batch, or for a pool of small ones."""
+    waiting: int
+    """Samples of small batches that were answered and not yet learned from."""
+    prior: Tensor | None
+    """Estimated class frequencies."""
+    s: float | None
+    s_unc: float | None
+    s_rep: float | None
+    """Shift signals of the last batch, in [0, 1]: both together, of predictions, of features."""
+    trust: float | None
+    """How much of the change in normalisation statistics was believed, in [0, 1]."""
+    rolled_back: int
+    """Times that the method's state was given up."""
+    refused: int
+    """Batches that were refused, or answered without learning from them."""
+    reason: str | None
+    """Of the last one that was rolled back or refused."""
+    estimated_accuracy: float | None
+    alarm: bool | None
+
+
+class Adapter:
+    """Predictions of a deployed model that adapts, without labels, to the stream it is called on.
+
+    `method` is a registered name with its `settings`, or a method object. Called with a batch of inputs, it learns from
+    them and returns class probabilities `[n, K]`, in float32 and on the model's device; `predict` does not learn.
+
+    Batches smaller than `pool` are answered at once and learned from together, when `pool` samples have come (earlier in
+    the beginning). Rows with NaN or infinite values are answered with the estimated class frequencies; nothing is learned
+    from a batch that has any. Where predictions are not finite, or the monitor finds them worse than the deployed
+    model's, the deployed model answers and the method begins afresh. A method with rounds is a federation of one client,
+    which aggregates its own updates `rounds` times a batch.
+
+    `client` is the client's number where there are several: draws depend on it and on the seed, as in the simulator. No
+    other random numbers are drawn. An adapter serves one caller at a time.
+
+    >>> import fedade
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> adapter = fedade.Adapter(fedade.deploy(model, (torch.rand(60, 4), torch.arange(60) % 3)))
+    >>> adapter(torch.rand(50, 4)).shape
+    torch.Size([50, 3])
+    >>> adapter.status.samples
+    50
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        method: str | Method = "fed-ade-plus",
+        *,
+        seed: int = 0,
+        client: int = 0,
+        rounds: int = 1,
+        pool: int = POOL,
+        monitor: Monitor | None = None,
+        **settings: Any,
+    ) -> None:
+        for name, value in (("rounds", rounds), ("pool", pool)):
+            if value < 1:
+                raise FedadeError(f"{name} is {value}; it must be at least 1")
+        self.deployment, self.method = deployment, choose_method(method, settings)
+        self.seed, self.client, self.rounds, self.pool = seed, client, rounds, pool
+        self.monitor = InformationComparison() if monitor is None else monitor
+        self._seeds = Seeds(seed)
+        self._first = self._beginning()
+        self._memory = self._first
+
+    @torch.no_grad()
+    def __call__(self, batch: Any) -> Tensor:
+        """Learn from a batch of unlabelled inputs `[n, ...]`, and answer it with class probabilities `[n, K]`."""
+        try:
+            inputs = self._checked(batch)
+        except FedadeError as error:
+            self._refuse(str(error))
+            raise
+        whole = whole_rows(inputs)
+        if not whole.all():
+            answer = self._predicted(inputs, whole)
+            self._refuse(f"{int((~whole).sum())} of {len(inputs)} inputs hold NaN or infinite values")
+        elif len(inputs) >= self.pool:
+            answer = self._learned(inputs, self._memory.waiting)
+        else:
+            answer = self._pooled(inputs)
+        counts = self._memory.counts
+        counts = replace(counts, batches=counts.batches + 1, samples=counts.samples + len(inputs))
+        self._memory = replace(self._memory, counts=counts)
+        return answer
+
+    @torch.no_grad()
+    def predict(self, batch: Any) -> Tensor:
+        """Class probabilities `[n, K]` of inputs, by what was learned so far; nothing is learned or counted."""
+        inputs = self._checked(batch)
+        return self._predicted(inputs, whole_rows(inputs))
+
+    @property
+    def status(self) -> Status:
+        """How it is doing."""
+        plan, counts = self._memory.plan, self._memory.counts
+        signals = {name: float(plan[name]) if name in plan else None for name in ("s", "s_unc", "s_rep", "trust")}
+        return Status(**vars(counts), waiting=len(self._memory.waiting), prior=plan.get("prior"), **signals)
+
+    def reset(self) -> None:
+        """Forget everything: as deployed."""
+        self._memory = self._first
+
+    def save(self, path: Path | str) -> None:
+        """Store all that was learned, as safetensors; the deployment is stored apart (`Deployment.save`)."""
+        save_memory(Path(path), self._memory, {**describe(self.method), **self._described()})
+
+    @classmethod
+    def load(
+        cls, path: Path | str, deployment: Deployment, *, method: Method | None = None, monitor: Monitor | None = None
+    ) -> "Adapter":
+        """Go on from what `save` stored, with the same deployment; methods that are not registered must be given."""
+        said = read_description(Path(path))
+        if said["deployment"] != deployment.digest:
+            raise FedadeError(
+                f"{path} belongs to deployment {said['deployment']}, not {deployment.digest}; load it with that one"
+            )
+        kept = {name: said[name] for name in ("seed", "client", "rounds", "pool")}
+        try:
+            adapter = cls(deployment, described_method(said, method), monitor=monitor, **kept)
+        except FedadeError as error:
+            raise FedadeError(f"{path}: {error}") from error
+        adapter._memory = load_memory(Path(path), adapter._first, said["counts"])
+        return adapter
+
+    def _described(self) -> dict[str, Any]:
+        kept = {name: getattr(self, name) for name in ("seed", "client", "rounds", "pool")}
+        return {**kept, "deployment": self.deployment.digest}
+
+    @torch.no_grad()
+    def _beginning(self) -> Memory:
+        federated, deployment = with_rounds(self.method), self.deployment
+        return Memory(
+            self.method.begin(context_before_first_batch(deployment)),
+            {} if federated is None else federated.begin_server(deployment),
+            self.monitor.begin(deployment),
+            deployment.reference.inputs[:0],
+        )
+
+    # One batch
+
+    def _learned(self, inputs: Tensor, waiting: Tensor) -> Tensor:
+        """Observe, exchange and predict, and keep what came of it if it can be kept; `waiting` go on waiting."""
+        memory = self._memory
+        number = memory.counts.learned + 1
+        state, plan, ctx = observed(self.method, self._context(inputs, number), memory.state, None, None)
+        if (federated := with_rounds(self.method)) is not None:
+            for turn in range(self.rounds):
+                key = self._key("local", number, round=turn)
+                state, plan, shared = exchanged_alone(federated, ctx, state, plan, key)
+                ctx = replace(ctx, shared=shared, passes={})
+        answer = self.method.predict(ctx, state)
+        if not answer.isfinite().all():
+            return self._rolled_back(ctx, replace(memory, waiting=waiting), "predictions after learning are not finite")
+        watched, verdict = self.monitor.judge(ctx, memory.monitor, plan, answer, number)
+        counts = replace(
+            memory.counts, learned=number, estimated_accuracy=verdict.estimated_accuracy, alarm=verdict.alarm
+        )
+        if verdict.worse is not None:
+            begun = replace(self._first, waiting=waiting, monitor=watched, counts=counts)
+            return self._rolled_back(ctx, begun, verdict.worse)
+        self._memory = Memory(state, dict(ctx.shared), watched, waiting, plan, counts)
+        return answer
+
+    def _pooled(self, inputs: Tensor) -> Tensor:
+        """Answer a small batch; learn when enough of them have come, and then answer from what was learned."""
+        memory = self._memory
+        waiting = torch.cat([memory.waiting, inputs])
+        if len(waiting) >= min(self.pool, max(FIRST_POOL, memory.counts.samples)):
+            return self._learned(waiting, waiting[:0])[-len(inputs) :]
+        answer = self._predicted(inputs, whole_rows(inputs))
+        self._memory = replace(memory, waiting=waiting)
+        return answer
+
+    def _predicted(self, inputs: Tensor, whole: Tensor) -> Tensor:
+        memory, deployment = self._memory, self.deployment
+        answer = memory.plan.get("prior", deployment.source_prior).float().expand(len(inputs), -1).clone()
+        if whole.any():
+            ctx = self._context(inputs[whole], memory.counts.learned)
+            found = self.method.predict(ctx, memory.state)
+            answer[whole] = found if found.isfinite().all() else deployed_probabilities(ctx)
+        return answer
+
+    def _rolled_back(self, ctx: ClientContext, memory: Memory, reason: str) -> Tensor:
+        counts = replace(memory.counts, rolled_back=memory.counts.rolled_back + 1, reason=reason)
+        self._memory = replace(memory, counts=counts)
+        return deployed_probabilities(ctx)
+
+    def _refuse(self, reason: str) -> None:
+        counts = self._memory.counts
+        self._memory = replace(self._memory, counts=replace(counts, refused=counts.refused + 1, reason=reason))
+
+    def _checked(self, batch: Any) -> Tensor:
+        """A batch as the model takes it, on its device; refused where its shape or type is another."""
+        like = self.deployment.reference.inputs
+        try:
+            inputs = batch.detach() if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch))
+        except (TypeError, ValueError) as error:
+            raise FedadeError(f"the batch cannot be read as a tensor ({error})") from error
+        refuse_misshapen(inputs, like, "the batch", "one input alone is inputs[None]")
+        floats = inputs.is_floating_point(), like.is_floating_point()
+        # Any float will do for another; integers must fit, and are no pixels of 0 to 1.
+        if not all(floats) and (any(floats) or torch.promote_types(inputs.dtype, like.dtype) is not like.dtype):
+            raise FedadeError(f"the batch is {inputs.dtype}, the held-out inputs were {like.dtype}; convert it")
+        return inputs.to(like.device, like.dtype)
+
+    def _context(self, inputs: Tensor, number: int) -> ClientContext:
+        return client_context(self.deployment, inputs, number, self._key("observe", number), self._memory.shared)
+
+    def _key(self, purpose: str, number: int, **address: int) -> int:
+        return self._seeds.number(purpose, client=self.client, timestep=number, **address)

@@ -1,0 +1,83 @@
+"""A method for a client that runs on its own, by name or as an object."""
+
+import difflib
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedade.core.errors import FedadeError
+from fedade.core.method import Method
+from fedade.methods import METHODS, settings_of
+
+
+def choose_method(method: str | Method, settings: dict[str, Any]) -> Method:
+    """The method with these settings, refused where it needs what a lone client does not have."""
+    if isinstance(method, Method):
+        if settings:
+            raise FedadeError(f"{', '.join(settings)}: a method object has its settings already; give them to that")
+        chosen = method
+    else:
+        chosen = _by_name(method, settings)
+    if chosen.card.oracle:
+        raise FedadeError(f"{_called(method)} is an oracle: it needs labels, which only the simulator has; choose another")
+    if chosen.replays_rates_of is not None:
+        raise FedadeError(
+            f"{_called(method)} replays rates that a run of {chosen.replays_rates_of} measured; use it in the simulator"
+        )
+    return chosen
+
+
+def describe(method: Method) -> dict[str, Any]:
+    """What is stored of a method: a registered name or a class, and all its settings."""
+    kind = type(method)
+    names = [name for name, make in METHODS.items() if getattr(make, "func", make) is kind]
+    return {"method": names[0] if names else _path(kind), "settings": json.loads(method.model_dump_json())}
+
+
+def described_method(said: dict[str, Any], given: Method | None) -> Method:
+    """The stored method: rebuilt if it is registered, else the given one, which must be the same."""
+    if given is not None:
+        if describe(given) != {name: said[name] for name in ("method", "settings")}:
+            raise FedadeError(
+                f"stored for {said['method']} with {said['settings']}, not for {describe(given)['method']} with "
+                f"{describe(given)['settings']}; load it with the same method"
+            )
+        return given
+    if said["method"] not in METHODS:
+        raise FedadeError(f"stored for {said['method']}, which is not registered; pass it as method=")
+    make: Any = METHODS[said["method"]]
+    try:
+        built: Method = getattr(make, "func", make).model_validate_json(json.dumps(said["settings"]))
+    except ValidationError as error:
+        raise FedadeError(f"stored settings of {said['method']} are not of this version: {_first(error)}") from error
+    return built
+
+
+def _by_name(name: str, settings: dict[str, Any]) -> Method:
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, 1) or ["fed-ade-plus"]
+        raise FedadeError(f"unknown method {name!r}; did you mean {near[0]!r}? `fedade list methods` has all")
+    known = settings_of(name)
+    for setting in settings:
+        if setting not in known:
+            near = difflib.get_close_matches(setting, known, 1)
+            meant = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known) or 'none'}"
+            raise FedadeError(f"{name} has no setting {setting!r}; {meant}")
+    try:
+        return METHODS[name](**settings)
+    except ValidationError as error:
+        raise FedadeError(f"{name}: {_first(error)}") from error
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}={first['input']!r}: {first['msg']}"
+
+
+def _called(method: str | Method) -> str:
+    return method if isinstance(method, str) else type(method).__name__
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"

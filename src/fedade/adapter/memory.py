@@ -1,0 +1,92 @@
+"""All that an adapter remembers, in memory and in a file."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedade.core import storage, tree
+from fedade.core.errors import FedadeError
+from fedade.core.method import Plan, Shared
+from fedade.core.tree import Tree
+
+FORMAT = 1
+"""Of the files; raised when older ones could no longer be read."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often what happened."""
+
+    batches: int = 0
+    """That were answered."""
+    samples: int = 0
+    learned: int = 0
+    """Times that the method observed a batch, or a pool of small ones."""
+    rolled_back: int = 0
+    refused: int = 0
+    """Batches that were answered without learning from them, or not at all."""
+    reason: str | None = None
+    """Of the last one that was rolled back or refused."""
+    estimated_accuracy: float | None = None
+    alarm: bool | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Replaced as a whole, so that whatever fails leaves the last one as it was."""
+
+    state: Tree
+    shared: Shared
+    monitor: Tree
+    waiting: Tensor
+    """Inputs of small batches that the method has not observed yet."""
+    plan: Plan = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+
+
+def save_memory(path: Path, memory: Memory, described: dict[str, Any]) -> None:
+    """Store a memory, with what it belongs to."""
+    named = {
+        **tree.to_named(memory.state, "state"),
+        **{f"shared/{name}": value for name, value in memory.shared.items()},
+        **tree.to_named(memory.monitor, "monitor"),
+        **{f"plan/{name}": value for name, value in memory.plan.items()},
+        "waiting": memory.waiting,
+    }
+    said = {**described, "format": FORMAT, "counts": vars(memory.counts)}
+    storage.save_tensors(path, named, {"adapter": json.dumps(said)})
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What a stored memory belongs to."""
+    if not path.is_file():
+        raise FedadeError(f"{path} is missing; write it with adapter.save(path)")
+    said: dict[str, Any] | None = json.loads(storage.load_metadata(path).get("adapter", "null"))
+    if said is None or said["format"] != FORMAT:
+        stored = "of another command" if said is None else said["format"]
+        raise FedadeError(f"{path} has format {stored}, not {FORMAT}; use the version of fedade that wrote it")
+    return said
+
+
+def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
+    """The memory of a file, with the structure and on the device of another."""
+    named, _ = storage.load_tensors(path)
+
+    def below(prefix: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(prefix): value.to(like.waiting.device)
+            for name, value in named.items()
+            if name.startswith(prefix)
+        }
+
+    return Memory(
+        tree.from_named(like.state, named, "state"),
+        below("shared/"),
+        tree.from_named(like.monitor, named, "monitor"),
+        named["waiting"].to(like.waiting.device),
+        below("plan/"),
+        Counts(**counts),
+    )
