@@ -1,0 +1,225 @@
+"""Any trained classifier becomes a deployment, or is refused with a line that says why."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.datasets import load_wine
+from torch import Tensor, nn
+
+import fedade
+from fedade.core.errors import FedadeError
+from fedade.models.batch_norm import BatchNorm
+
+from .networks import MODELS, ResNet, cnn, kept, labels_for, made, mlp
+
+PUBLIC = Path("/work/shared/data/models")
+
+
+def deployed(name: str, **options):
+    sample = made(name)
+    return sample, fedade.deploy(sample.model, (sample.inputs, labels_for(sample)), **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_five_lines_run_on(name, tmp_path):
+    sample, deployment = deployed(name)
+    before = kept(sample.model)
+    adapter = fedade.Adapter(deployment)
+    probabilities = adapter(sample.inputs[:50])
+    assert probabilities.shape == (50, sample.classes)
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(50))
+    assert adapter.status.samples == 50
+    adapter.save(tmp_path / "adapter.safetensors")
+    deployment.save(tmp_path / "deployment.safetensors")
+    again = fedade.Adapter.load(
+        tmp_path / "adapter.safetensors", fedade.load_deployment(tmp_path / "deployment.safetensors", sample.model)
+    )
+    assert torch.equal(again(sample.inputs[40:90]), adapter(sample.inputs[40:90]))
+    assert all(torch.equal(value, before[key]) for key, value in sample.model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_body_and_head_give_the_models_own_logits(name):
+    sample, deployment = deployed(name)
+    with torch.no_grad():
+        answer = sample.model.eval()(sample.inputs[:20])
+    logits = answer if isinstance(answer, Tensor) else answer.logits
+    made_again = deployment.network.logits(deployment.parameters, sample.inputs[:20])
+    torch.testing.assert_close(made_again, logits, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("blocks", [3, 9])
+def test_published_weights_are_split_and_measured(blocks):
+    path = PUBLIC / f"cifar10-resnet{6 * blocks + 2}.safetensors"
+    if not path.is_file():
+        pytest.skip("published weights are not on this machine")
+    from safetensors.torch import load_file
+
+    model = ResNet(blocks)
+    model.load_state_dict(load_file(path))
+    deployment = fedade.deploy(model, (torch.rand(60, 3, 32, 32), torch.arange(60) % 10))
+    assert deployment.origin["head"] == "linear"
+    assert fedade.Adapter(deployment)(torch.rand(40, 3, 32, 32)).isfinite().all()
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_table_is_learned_and_adapted_to(norm):
+    data = load_wine()
+    inputs = torch.from_numpy(data.data).float()
+    inputs, labels = (inputs - inputs.mean(0)) / inputs.std(0), torch.from_numpy(data.target)
+    with torch.random.fork_rng():
+        torch.random.manual_seed(0)
+        model = mlp(13, 3, norm)
+        optimiser = torch.optim.Adam(model.parameters(), 0.02)
+        for _ in range(60):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(inputs[::2]), labels[::2]).backward()
+            optimiser.step()
+    deployment = fedade.deploy(model, (inputs[1::2], labels[1::2]))
+    assert deployment.accuracy > 0.9
+    adapter = fedade.Adapter(deployment)
+    right = [(adapter(inputs[1::2] + 0.5).argmax(-1) == labels[1::2]).float().mean() for _ in range(3)]
+    assert right[-1] > 0.85
+
+
+def test_what_is_measured_is_that_of_the_held_out_data():
+    sample = made("small cnn")
+    labels = torch.cat([torch.zeros(60), torch.ones(30), torch.full((20,), 2), torch.full((10,), 3)]).long()
+    deployment = fedade.deploy(sample.model, (sample.inputs, labels), reference_size=40)
+    torch.testing.assert_close(deployment.source_prior, torch.tensor([60, 30, 20, 10]) / 120)
+    assert torch.bincount(deployment.reference.labels).tolist() == [10, 10, 10, 10]
+    torch.testing.assert_close(deployment.confusion.sum(0), torch.ones(4))
+    given = fedade.deploy(sample.model, (sample.inputs, labels), source_prior=[1, 1, 1, 1])
+    torch.testing.assert_close(given.source_prior, torch.full((4,), 0.25))
+
+
+def test_batch_norm_in_all_its_forms_keeps_the_models_answers():
+    class FrozenBatchNorm2d(nn.Module):
+        """As torchvision's: all tensors are buffers."""
+
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            for name in ("weight", "bias", "running_mean", "running_var"):
+                self.register_buffer(name, torch.rand(width) + 0.5)
+            self.eps = 0.0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            shape = (1, -1, 1, 1)
+            scale = self.weight * (self.running_var + self.eps).rsqrt()
+            return inputs * scale.view(shape) + (self.bias - self.running_mean * scale).view(shape)
+
+    class BatchNormAct2d(nn.BatchNorm2d):
+        """As timm's: dropout and activation are part of the layer."""
+
+        def __init__(self, width: int) -> None:
+            super().__init__(width)
+            self.drop, self.act = nn.Identity(), nn.ReLU()
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.act(self.drop(super().forward(inputs)))
+
+    forms = {
+        "frozen": (FrozenBatchNorm2d, 2),
+        "acting": (BatchNormAct2d, 2),
+        "without statistics": (lambda width: nn.BatchNorm2d(width, track_running_stats=False), 0),
+        "without scales": (lambda width: nn.BatchNorm2d(width, affine=False), 2),
+        "cumulative": (lambda width: nn.BatchNorm2d(width, momentum=None), 2),
+        "synchronised": (nn.SyncBatchNorm, 2),
+        "instance": (lambda width: nn.InstanceNorm2d(width, track_running_stats=True), 0),
+    }
+    inputs = torch.rand(40, 3, 8, 8)
+    for name, (norm, converted) in forms.items():
+        model = cnn(3, 4, norm).eval()
+        deployment = fedade.deploy(model, (inputs, torch.arange(40) % 4))
+        ours = [module for module in deployment.network.body.modules() if isinstance(module, BatchNorm)]
+        assert len(ours) == converted, name
+        with torch.no_grad():
+            logits = deployment.network.logits(deployment.parameters, inputs)
+            torch.testing.assert_close(logits, model(inputs), atol=1e-4, rtol=1e-3)
+        assert fedade.Adapter(deployment)(inputs).isfinite().all(), name
+
+
+def test_half_precision_becomes_float32_and_leaves_the_model_as_it_is():
+    model = cnn(3, 4).half()
+    deployment = fedade.deploy(model, (torch.rand(40, 3, 8, 8).half(), torch.arange(40) % 4))
+    assert {value.dtype for value in deployment.parameters.values()} == {torch.float32}
+    assert next(model.parameters()).dtype is torch.float16
+    assert fedade.Adapter(deployment)(torch.rand(32, 3, 8, 8).half()).dtype is torch.float32
+
+
+def test_a_head_can_be_named():
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)))
+    data = torch.rand(30, 4), torch.arange(30) % 3
+    assert {name for name in fedade.deploy(model, data, head="2").personal} == {
+        "head.0.weight", "head.0.bias", "head.2.weight", "head.2.bias"
+    }  # fmt: skip
+    assert fedade.deploy(model, data).origin["head"] == "2.2"
+
+
+class Random(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs + torch.rand_like(inputs))
+
+
+GOOD = (torch.rand(30, 4), torch.arange(30) % 3)
+LINEAR = nn.Linear(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "message"),
+    [
+        (nn.Sequential(LINEAR, nn.Softmax(-1)), GOOD, {}, r"softmax after it\?\); pass head="),
+        (nn.Sequential(nn.Linear(4, 1)), GOOD, {}, r"gives \[8, 1\] for 8 inputs"),
+        (nn.Sequential(nn.Conv1d(1, 3, 4), nn.Flatten()), (torch.rand(30, 1, 4), GOOD[1]), {}, "no linear layer"),
+        (Random(), GOOD, {}, "differently each time"),
+        (LINEAR, (torch.rand(30, 5), GOOD[1]), {}, r"fails on held-out inputs of shape \[8, 5\]"),
+        (LINEAR, GOOD, {"head": "classifier"}, "head='classifier' is not in the model"),
+        ("model.pt", GOOD, {}, "the model is a str; pass the trained nn.Module"),
+        (LINEAR, GOOD[0], {}, r"held_out is a Tensor; pass \(inputs, labels\)"),
+        (LINEAR, (GOOD[0], GOOD[1][:-1]), {}, "do not belong together"),
+        (LINEAR, (GOOD[0][:0], GOOD[1][:0]), {}, "do not belong together"),
+        (LINEAR, (GOOD[0], GOOD[1] + 1), {}, "contain 3; the model has classes 0 to 2"),
+        (LINEAR, (GOOD[0], GOOD[1] / 2), {}, "not whole numbers"),
+        (LINEAR, (GOOD[0], GOOD[1] * 0), {}, "no held-out sample of classes 1, 2"),
+        (LINEAR, (GOOD[0] / 0, GOOD[1]), {}, "input 0 holds NaN or infinite"),
+        (LINEAR, GOOD, {"source_prior": [0.5, 0.5]}, "not 3 positive numbers"),
+        (LINEAR, GOOD, {"reference_size": 0}, "reference_size is 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(model, data, options, message):
+    with pytest.raises(FedadeError, match=message) as error:
+        fedade.deploy(model, data, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_few_samples_are_told():
+    with pytest.warns(RuntimeWarning, match="only 1 held-out sample of classes 0, 1, 2"):
+        fedade.deploy(LINEAR, (GOOD[0][:3], GOOD[1][:3]))
+
+
+def test_another_model_than_the_stored_is_refused_with_both_named(tmp_path):
+    deployment = fedade.deploy(LINEAR, GOOD)
+    deployment.save(tmp_path / "deployment.safetensors")
+    other = nn.Linear(4, 3)
+    with pytest.raises(FedadeError, match=f"weights {deployment.origin['weights']}, not "):
+        fedade.load_deployment(tmp_path / "deployment.safetensors", other)
+    with pytest.raises(FedadeError, match="names and shapes"):
+        fedade.load_deployment(tmp_path / "deployment.safetensors", mlp(4, 3, False))
+    with pytest.raises(FedadeError, match="is missing"):
+        fedade.load_deployment(tmp_path / "nothing", LINEAR)
+
+
+def test_the_callers_random_numbers_stay_where_they_are():
+    sample = made("small cnn")
+    before = torch.random.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fedade.Adapter(fedade.deploy(sample.model, (sample.inputs, labels_for(sample))))(sample.inputs[:40])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert sample.model.training
