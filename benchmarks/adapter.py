@@ -1,7 +1,7 @@
 """A public CIFAR-10 ResNet-20 through `fedade.Adapter`: accuracy by kind of shift, single images, cost of a call.
 
-`python benchmarks/adapter.py DATA --out docs/results/adapter.csv`; DATA holds `cifar10/plain_text` (Hugging Face's parquet)
-and `models/cifar10-resnet20.safetensors`. Every fourth test image is held out, the others are streamed.
+`python benchmarks/adapter.py DATA --out docs/results/adapter.csv`; DATA holds `cifar10/plain_text` (Hugging Face's
+parquet) and `models/cifar10-resnet20.safetensors`. Every fourth test image is held out, the others are streamed.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import io
 import statistics
 import time
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ class ResNet(nn.Module):
         self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
         for stage, (inner, outer) in enumerate(((16, 16), (16, 32), (32, 64)), 1):
             widths = [inner] + [outer] * blocks
-            setattr(self, f"layer{stage}", nn.Sequential(*(Block(*pair) for pair in zip(widths, widths[1:], strict=False))))
+            setattr(self, f"layer{stage}", nn.Sequential(*(Block(*pair) for pair in pairwise(widths))))
         self.linear = nn.Linear(64, 10)
         for name, values in (("mean", (0.485, 0.456, 0.406)), ("deviation", (0.229, 0.224, 0.225))):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
@@ -67,7 +68,11 @@ def read(data: Path) -> tuple[ResNet, Tensor, Tensor]:
     images = np.stack([np.asarray(Image.open(io.BytesIO(image["bytes"]))) for image in table["img"]])
     model = ResNet()
     model.load_state_dict(load_file(data / "models/cifar10-resnet20.safetensors"), strict=False)
-    return model.eval(), torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))), torch.tensor(table["label"])
+    return (
+        model.eval(),
+        torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))),
+        torch.tensor(table["label"]),
+    )
 
 
 class Bench:
@@ -104,8 +109,8 @@ class Bench:
         """Percent right over all clients, and how often a state was given up."""
         streams, right, count, rolled_back = self.streams(kind), 0, 0, 0
         for client in range(self.clients):
-            adapter = None if method == "oracle-prior" else fedade.Adapter(
-                self.deployment, method, client=client, **settings
+            adapter = (
+                None if method == "oracle-prior" else fedade.Adapter(self.deployment, method, client=client, **settings)
             )
             for timestep in range(1, self.timesteps + 1):
                 batch = streams.draw(np.array([client]), timestep)
@@ -150,16 +155,42 @@ def main() -> None:
     bench, rows = Bench(chosen.data, chosen.clients, chosen.timesteps), []
     batch_statistics = {"mode": "batch"}
     for kind, method, size, settings in (
-        *((kind, method, BATCH, {}) for kind in ("none", "label", "both", "noise") for method in ("source", "fed-ade-plus")),
+        *(
+            (kind, method, BATCH, {})
+            for kind in ("none", "label", "both", "noise")
+            for method in ("source", "fed-ade-plus")
+        ),
         ("label", "oracle-prior", BATCH, {}),
-        *((kind, method, BATCH, own) for kind in ("both",) for method, own in (("tent", {}), ("bn-adapt", batch_statistics))),
+        *(
+            (kind, method, BATCH, own)
+            for kind in ("both",)
+            for method, own in (("tent", {}), ("bn-adapt", batch_statistics))
+        ),
         *((kind, "fed-ade-plus", 1, {}) for kind in ("label", "noise")),
     ):
         accuracy, rolled_back = bench.accuracy(kind, method, size, **settings)
-        rows.append({"measure": "accuracy", "shift": kind, "method": method, "batch": size, "value": round(accuracy, 2), "rolled_back": rolled_back})
+        rows.append(
+            {
+                "measure": "accuracy",
+                "shift": kind,
+                "method": method,
+                "batch": size,
+                "value": round(accuracy, 2),
+                "rolled_back": rolled_back,
+            }
+        )
         print(rows[-1], flush=True)
     for size in (BATCH, 1):
-        rows.append({"measure": "cost in forward passes", "shift": "none", "method": "fed-ade-plus", "batch": size, "value": round(bench.cost(size), 2), "rolled_back": 0})
+        rows.append(
+            {
+                "measure": "cost in forward passes",
+                "shift": "none",
+                "method": "fed-ade-plus",
+                "batch": size,
+                "value": round(bench.cost(size), 2),
+                "rolled_back": 0,
+            }
+        )
         print(rows[-1], flush=True)
     if chosen.out:
         with chosen.out.open("w", newline="") as file:

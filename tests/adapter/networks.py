@@ -1,6 +1,7 @@
 """Networks as users bring them, small, with weights that depend on a seed alone."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -48,7 +49,7 @@ class ResNet(nn.Module):
         self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
         for stage, (inner, outer) in enumerate(((16, 16), (16, 32), (32, 64)), 1):
             widths = [inner] + [outer] * blocks
-            stack = (Block(*pair) for pair in zip(widths, widths[1:], strict=False))
+            stack = (Block(*pair) for pair in pairwise(widths))
             setattr(self, f"layer{stage}", nn.Sequential(*stack))
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -79,7 +80,13 @@ class Sample(NamedTuple):
 def transformer(kind: str) -> Sample:
     import transformers
 
-    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "num_labels": 3}
+    size = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "num_labels": 3,
+    }
     if kind == "vit":
         config = transformers.ViTConfig(image_size=16, patch_size=8, **size)
         return Sample(transformers.ViTForImageClassification(config), torch.rand(90, 3, 16, 16), 3)

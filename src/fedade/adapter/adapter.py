@@ -22,6 +22,8 @@ POOL = 32
 FIRST_POOL = 8
 """Small batches are first learned from when this many samples have come, then whenever their number doubled."""
 
+_TOLD = ("s", "s_unc", "s_rep", "trust")
+
 
 @dataclass(frozen=True)
 class Status:
@@ -58,11 +60,12 @@ class Adapter:
     `method` is a registered name with its `settings`, or a method object. Called with a batch of inputs, it learns from
     them and returns class probabilities `[n, K]`, in float32 and on the model's device; `predict` does not learn.
 
-    Batches smaller than `pool` are answered at once and learned from together, when `pool` samples have come (earlier in
-    the beginning). Rows with NaN or infinite values are answered with the estimated class frequencies; nothing is learned
-    from a batch that has any. Where predictions are not finite, or the monitor finds them worse than the deployed
-    model's, the deployed model answers and the method begins afresh. A method with rounds is a federation of one client,
-    which aggregates its own updates `rounds` times a batch.
+    Batches smaller than `pool` are answered at once and learned from together, when `pool` samples have come (earlier
+    in the beginning). Rows with NaN or infinite values are answered with the estimated class frequencies; nothing is
+    learned from a batch that has any. The deployed model answers where predictions are not finite, which leaves the
+    state as it was before the batch, and where the monitor finds them worse than the deployed model's, after which the
+    method begins afresh. A method with rounds is a federation of one client, which aggregates its own updates `rounds`
+    times a batch.
 
     `client` is the client's number where there are several: draws depend on it and on the seed, as in the simulator. No
     other random numbers are drawn. An adapter serves one caller at a time.
@@ -129,8 +132,9 @@ class Adapter:
     def status(self) -> Status:
         """How it is doing."""
         plan, counts = self._memory.plan, self._memory.counts
-        signals = {name: float(plan[name]) if name in plan else None for name in ("s", "s_unc", "s_rep", "trust")}
-        return Status(**vars(counts), waiting=len(self._memory.waiting), prior=plan.get("prior"), **signals)
+        s, s_unc, s_rep, trust = (float(plan[name]) if name in plan else None for name in _TOLD)
+        waiting, prior = len(self._memory.waiting), plan.get("prior")
+        return Status(**vars(counts), waiting=waiting, prior=prior, s=s, s_unc=s_unc, s_rep=s_rep, trust=trust)
 
     def reset(self) -> None:
         """Forget everything: as deployed."""
@@ -201,7 +205,8 @@ class Adapter:
         """Answer a small batch; learn when enough of them have come, and then answer from what was learned."""
         memory = self._memory
         waiting = torch.cat([memory.waiting, inputs])
-        if len(waiting) >= min(self.pool, max(FIRST_POOL, memory.counts.samples)):
+        learned_from = memory.counts.samples - len(memory.waiting)
+        if len(waiting) >= min(self.pool, max(FIRST_POOL, learned_from)):
             return self._learned(waiting, waiting[:0])[-len(inputs) :]
         answer = self._predicted(inputs, whole_rows(inputs))
         self._memory = replace(memory, waiting=waiting)

@@ -20,7 +20,9 @@ def choose_method(method: str | Method, settings: dict[str, Any]) -> Method:
     else:
         chosen = _by_name(method, settings)
     if chosen.card.oracle:
-        raise FedadeError(f"{_called(method)} is an oracle: it needs labels, which only the simulator has; choose another")
+        raise FedadeError(
+            f"{_called(method)} is an oracle: it needs labels, which only the simulator has; choose another"
+        )
     if chosen.replays_rates_of is not None:
         raise FedadeError(
             f"{_called(method)} replays rates that a run of {chosen.replays_rates_of} measured; use it in the simulator"

@@ -71,7 +71,9 @@ class InformationComparison:
         adapted, before = (float(information(each)) / scale for each in (probabilities, deployed))
         if before - adapted <= self.margin:
             return memory, Verdict()
-        return memory, Verdict(f"adapted predictions tell {adapted:.2f} of the classes, the deployed model's {before:.2f}")
+        return memory, Verdict(
+            f"adapted predictions tell {adapted:.2f} of the classes, the deployed model's {before:.2f}"
+        )
 
 
 def information(probabilities: Tensor) -> Tensor:

@@ -49,7 +49,9 @@ def unwrapped(outputs: Any) -> Tensor:
         return found
     if isinstance(outputs, tuple | list) and outputs and isinstance(outputs[0], Tensor):
         return outputs[0]
-    raise FedadeError(f"the model returns {type(outputs).__name__}; it must return logits [n, K] or have them as .logits")
+    raise FedadeError(
+        f"the model returns {type(outputs).__name__}; it must return logits [n, K] or have them as .logits"
+    )
 
 
 @torch.no_grad()
@@ -63,11 +65,7 @@ def bring(model: nn.Module, batch: Tensor, head: str | None) -> Brought:
     whole = _copied(model)
     with _keeping_random_numbers(batch):
         logits = _checked_logits(whole, batch)
-        if head is not None:
-            brought = _split(whole, head, batch, logits)
-        else:
-            brought = _first_that_fits(whole, batch, logits)
-    return brought
+        return _first_that_fits(whole, batch, logits) if head is None else _split(whole, head, batch, logits)
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -102,7 +100,7 @@ def _run(whole: nn.Module, batch: Tensor) -> Tensor:
         outputs: Tensor = whole(batch)
     except FedadeError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises
+    except Exception as error:  # whatever a stranger's code raises
         raise FedadeError(
             f"the model fails on held-out inputs of shape {list(batch.shape)} and type {batch.dtype}: {_line(error)}"
         ) from error
@@ -144,7 +142,9 @@ def _split(whole: nn.Module, name: str, batch: Tensor, logits: Tensor) -> Brough
     try:
         head = body.get_submodule(path)
     except AttributeError:
-        known = [child for child, module in whole.get_submodule("model").named_modules() if isinstance(module, nn.Linear)]
+        known = [
+            child for child, module in whole.get_submodule("model").named_modules() if isinstance(module, nn.Linear)
+        ]
         raise FedadeError(f"head={name!r} is not in the model; its linear layers: {', '.join(known[-8:])}") from None
     setattr(body.get_submodule(parent), leaf, nn.Identity())
     holder = nn.ModuleDict({"head": head})  # so that a head which is a normalisation layer itself is converted too
@@ -163,7 +163,7 @@ def _split(whole: nn.Module, name: str, batch: Tensor, logits: Tensor) -> Brough
     try:
         features = network.represent(parameters, batch)
         made = network.classify(parameters, features)
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises
+    except Exception as error:  # whatever a stranger's code raises
         raise FedadeError(f"without {name} the rest of the model fails ({_line(error)})") from error
     if features.ndim != 2:
         raise FedadeError(f"before {name} there are features of shape {list(features.shape)}, not [n, d]")

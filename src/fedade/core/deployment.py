@@ -143,5 +143,10 @@ def load_deployment(path: Path | str, network: Network, split: Split) -> Deploym
             name.removeprefix("parameters/"): value for name, value in tensors.items() if name.startswith("parameters/")
         },
         reference=Reference(tensors["reference/inputs"], tensors["reference/labels"]),
-        **{name: tensors[name] for name in _TENSORS},
+        confusion=tensors["confusion"],
+        source_prior=tensors["source_prior"],
+        mean_prediction=tensors["mean_prediction"],
+        initial_feature=tensors["initial_feature"],
+        temperature=tensors["temperature"],
+        accuracy=tensors["accuracy"],
     )

@@ -210,10 +210,11 @@ def posterior_mode(
     source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
     ratios = probabilities.double() / source
     prior = (source / source.sum()).expand_as(ratios[..., 0, :])
+    counted = pseudo_counts.double()
     for _ in range(iterations):
         likelihoods = (ratios @ prior.unsqueeze(-1)).clamp_min(torch.finfo(ratios.dtype).tiny)
         responsibilities = prior * (ratios.mT @ (1 / likelihoods)).squeeze(-1)
-        masses = responsibilities + pseudo_counts.double()
+        masses = responsibilities + counted
         prior = masses / masses.sum(-1, keepdim=True)
     return prior.to(probabilities.dtype)
 

@@ -61,7 +61,7 @@ class _Watching:
 def _moments(deployment: Deployment) -> dict[str, LayerMoments]:
     network, reference = deployment.network, deployment.reference
     parts = []
-    for inputs in reference.inputs.split(_at_once(reference.inputs)):
+    for inputs in torch.split(reference.inputs, _at_once(reference.inputs)):
         watching = _Watching()
         features = network.summarise(network.represent(deployment.parameters, inputs, watching))
         # Layers that see other rows than samples, such as tokens, cannot be told their classes.

@@ -30,7 +30,7 @@ def measured_deployment(
     prior: Tensor,
     reference_size: int,
     device: torch.device | str,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Deployment:
     """Confusion matrix, temperature, mean prediction, reference set and accuracy, on the CPU.
 
@@ -41,7 +41,8 @@ def measured_deployment(
     at_once = max(1, min(MOST_AT_ONCE, 2**22 // max(1, int(np.prod(inputs.shape[1:])))))
     for rows in np.array_split(np.arange(len(inputs)), max(1, len(inputs) // at_once)):
         passes.append(_passed(network, parameters, _rows(inputs, slice(rows[0], rows[-1] + 1)).to(device)))
-        progress(int(rows[-1]) + 1, len(inputs))
+        if progress is not None:
+            progress(int(rows[-1]) + 1, len(inputs))
     logits, features = (torch.cat(parts) for parts in zip(*passes, strict=True))
     temperature = fit_temperature(logits, classes)
     probabilities = apply_temperature(logits, temperature).softmax(-1)

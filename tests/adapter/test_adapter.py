@@ -1,0 +1,278 @@
+"""An adapter learns from batches of any size, remembers, and is never made worse by what it is given."""
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedade
+from fedade.adapter.monitor import Verdict
+from fedade.core import tree
+from fedade.core.context import ClientContext
+from fedade.core.errors import FedadeError
+from fedade.core.method import Card, Method
+from fedade.methods import METHODS
+from fedade.methods.tent import Tent
+
+from .networks import cnn, kept, labels_for, made
+
+NEEDS_MORE = {
+    **{name: "oracle" for name in METHODS if "oracle" in name},
+    "fix-lr-mean": "replays rates",
+    "shuffled-lr": "replays rates",
+}
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return made("small cnn")
+
+
+@pytest.fixture(scope="module")
+def deployment(sample):
+    return fedade.deploy(sample.model, (sample.inputs, labels_for(sample)))
+
+
+def batches(count: int, size: int = 40, seed: int = 1) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(size, 3, 12, 10, generator=generator) + 0.3 for _ in range(count)]
+
+
+def bits(adapter: fedade.Adapter) -> dict[str, Tensor]:
+    memory = adapter._memory
+    remembered = tree.to_named((memory.state, memory.shared, memory.waiting, memory.plan), "")
+    return {name: leaf.clone() for name, leaf in remembered.items()}
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_adapts_alone_or_says_why_not(name, sample, deployment):
+    if name in NEEDS_MORE:
+        with pytest.raises(FedadeError, match=NEEDS_MORE[name]):
+            fedade.Adapter(deployment, name)
+        return
+    before = kept(sample.model)
+    adapter, answers = fedade.Adapter(deployment, name), []
+    for batch in batches(3):
+        answers.append(adapter(batch))
+        assert answers[-1].shape == (40, 4)
+        torch.testing.assert_close(answers[-1].sum(-1), torch.ones(40))
+    assert adapter.status.learned == 3
+    assert (adapter.status.rolled_back, adapter.status.refused) == (0, 0)
+    adapter.reset()
+    assert all(torch.equal(adapter(batch), answer) for batch, answer in zip(batches(3), answers, strict=True))
+    assert all(torch.equal(value, before[key]) for key, value in sample.model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["fed-ade-plus", "fed-ade", "tent", "cotta"])
+def test_saved_and_loaded_it_goes_on_with_the_same_bits(name, deployment, tmp_path):
+    first, *later = batches(3)
+    adapter = fedade.Adapter(deployment, name, seed=3)
+    adapter(first)
+    adapter(first[:5])
+    adapter.save(tmp_path / "adapter.safetensors")
+    again = fedade.Adapter.load(tmp_path / "adapter.safetensors", deployment)
+    assert again.status.samples == 45
+    assert again.status.waiting == 5
+    assert same(bits(adapter), bits(again))
+    for batch in later:
+        assert torch.equal(again(batch), adapter(batch))
+
+
+def test_what_does_not_belong_together_is_refused_with_both_named(deployment, tmp_path):
+    path = tmp_path / "adapter.safetensors"
+    fedade.Adapter(deployment).save(path)
+    other = made("small cnn", seed=1)
+    strange = fedade.deploy(other.model, (other.inputs, labels_for(other)))
+    with pytest.raises(FedadeError, match=f"deployment {deployment.digest}, not {strange.digest}"):
+        fedade.Adapter.load(path, strange)
+    with pytest.raises(FedadeError, match=r"stored for fed-ade-plus with .* not for tent"):
+        fedade.Adapter.load(path, deployment, method=Tent())
+    with pytest.raises(FedadeError, match="is missing"):
+        fedade.Adapter.load(tmp_path / "nothing", deployment)
+
+
+NAN = torch.full((40, 3, 12, 10), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (torch.rand(0, 3, 12, 10), r"shape \[0, 3, 12, 10\]"),
+        (torch.rand(3, 12, 10), r"one input alone is inputs\[None\]"),
+        (torch.rand(4, 3, 12, 11), "expected"),
+        (torch.tensor(1.0), "expected"),
+        (torch.ones(4, 3, 12, 10, dtype=torch.uint8), "is torch.uint8, the held-out inputs were torch.float32"),
+        (torch.ones(4, 3, 12, 10, dtype=torch.complex64), "complex"),
+        ("images", "cannot be read as a tensor"),
+        (None, "cannot be read as a tensor"),
+    ],
+)
+def test_what_is_no_batch_is_refused_and_leaves_the_state_as_it_was(deployment, batch, message):
+    adapter = fedade.Adapter(deployment)
+    adapter(batches(1)[0])
+    before = bits(adapter)
+    with pytest.raises(FedadeError, match=message) as error:
+        adapter(batch)
+    assert "\n" not in str(error.value)
+    assert same(bits(adapter), before)
+    assert adapter.status.refused == 1
+    assert adapter.status.reason == str(error.value)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("size", [40, 4])
+def test_broken_rows_are_answered_by_the_class_frequencies_and_nothing_is_learned(deployment, value, size):
+    adapter = fedade.Adapter(deployment)
+    good = batches(1)[0]
+    adapter(good)
+    before, prior = bits(adapter), adapter.status.prior
+    broken = good[:size].clone()
+    broken[1, 0, 0, 0] = value
+    answer = adapter(broken)
+    rest = torch.arange(size) != 1
+    torch.testing.assert_close(answer[1], prior)
+    torch.testing.assert_close(answer[rest], adapter.predict(good[:size])[rest], atol=1e-5, rtol=1e-4)
+    assert same(bits(adapter), before)
+    assert adapter.status.refused == 1
+    assert "1 of" in adapter.status.reason
+    assert adapter(NAN).isfinite().all()
+    assert same(bits(adapter), before)
+
+
+def test_predicting_learns_nothing(deployment):
+    adapter = fedade.Adapter(deployment)
+    first, second = batches(2)
+    adapter(first)
+    before, status = bits(adapter), adapter.status
+    assert torch.equal(adapter.predict(second), adapter.predict(second))
+    assert same(bits(adapter), before)
+    assert adapter.status.samples == status.samples
+
+
+class Diverging(Method[Tensor]):
+    """Adds one at every batch, and predicts NaN from the second on."""
+
+    @property
+    def card(self) -> Card:
+        return Card("a test", "none")
+
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return torch.zeros(())
+
+    def observe(self, ctx: ClientContext, state: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return state + 1, {}
+
+    def predict(self, ctx: ClientContext, state: Tensor) -> Tensor:
+        return torch.full((len(ctx.inputs), 4), 0.25) / (state < 2)
+
+
+def test_predictions_that_are_not_finite_are_answered_by_the_deployed_model(sample, deployment):
+    adapter = fedade.Adapter(deployment, Diverging())
+    first, second = batches(2)
+    adapter(first)
+    answer = adapter(second)
+    with torch.no_grad():
+        assert torch.equal(answer.argmax(-1), cnn_answer(sample.model, second))
+    assert adapter._memory.state == 1, "as it was"
+    assert adapter.status.rolled_back == 1
+    assert "not finite" in adapter.status.reason
+    assert adapter.status.learned == 1
+
+
+def cnn_answer(model: nn.Module, batch: Tensor) -> Tensor:
+    training = model.training
+    answer = model.eval()(batch).argmax(-1)
+    model.train(training)
+    return answer
+
+
+class Collapsing(Diverging):
+    """Says the first class whatever it sees."""
+
+    def predict(self, ctx: ClientContext, state: Tensor) -> Tensor:
+        return torch.eye(4)[:1].expand(len(ctx.inputs), -1)
+
+
+def test_a_state_that_tells_less_than_the_deployed_model_is_given_up():
+    with torch.random.fork_rng():
+        torch.random.manual_seed(0)
+        model, labels = cnn(3, 4), torch.arange(240) % 4
+        inputs = torch.rand(4, 3, 8, 8)[labels] + 0.1 * torch.randn(240, 3, 8, 8)
+        optimiser = torch.optim.Adam(model.parameters(), 0.02)
+        for _ in range(40):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimiser.step()
+    deployment = fedade.deploy(model, (inputs, labels))
+    assert deployment.accuracy > 0.9
+    adapter = fedade.Adapter(deployment, Collapsing())
+    right = [(adapter(inputs[:80]).argmax(-1) == labels[:80]).float().mean() for _ in range(8)]
+    assert right[6] == 0.25
+    assert right[7] > 0.9, "the deployed model answered"
+    assert adapter._memory.state == 0, "it begins afresh"
+    assert adapter.status.rolled_back == 1
+    assert "tell 0.00 of the classes" in adapter.status.reason
+    calm = fedade.Adapter(deployment)
+    for _ in range(16):
+        calm(inputs[:80])
+    assert calm.status.rolled_back == 0
+
+
+def test_single_inputs_are_answered_at_once_and_learned_from_together(deployment):
+    adapter, stream = fedade.Adapter(deployment), batches(1, 100)[0]
+    for row in stream:
+        assert adapter(row[None]).shape == (1, 4)
+    status = adapter.status
+    assert (status.batches, status.samples) == (100, 100)
+    assert status.learned == 5, "after 8, 16, 32, 64 and 96 samples"
+    assert status.waiting == 4
+    assert status.prior is not None
+    assert 0 <= status.s <= 1
+
+
+def test_a_monitor_of_ones_own_is_asked_after_every_batch(deployment):
+    class Watching:
+        def begin(self, deployment):
+            return torch.zeros(())
+
+        def judge(self, ctx, memory, plan, probabilities, number):
+            return memory + len(probabilities), Verdict(estimated_accuracy=0.5, alarm=number == 2)
+
+    adapter = fedade.Adapter(deployment, monitor=Watching())
+    for batch in batches(2):
+        adapter(batch)
+    assert adapter._memory.monitor == 80
+    assert adapter.status.estimated_accuracy == 0.5
+    assert adapter.status.alarm
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("fed-ade-pluss", {}, "did you mean 'fed-ade-plus'"),
+        ("fed-ade-plus", {"forgeting": 1.0}, "did you mean forgetting"),
+        ("fed-ade-plus", {"memory": -1.0}, "memory=-1.0"),
+        (Tent(), {"learning_rate": 1.0}, "has its settings already"),
+        ("source", {"pool": 0}, "pool is 0"),
+    ],
+)
+def test_wrong_methods_and_settings_are_refused_in_one_line(deployment, method, settings, message):
+    with pytest.raises(FedadeError, match=message) as error:
+        fedade.Adapter(deployment, method, **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_integers_are_taken_for_what_they_are():
+    sample = made("bert")
+    deployment = fedade.deploy(sample.model, (sample.inputs, labels_for(sample)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapter = fedade.Adapter(deployment)
+        assert torch.equal(adapter.predict(sample.inputs[:9].int()), adapter.predict(sample.inputs[:9]))
+    with pytest.raises(FedadeError, match=r"torch\.float32"):
+        adapter(sample.inputs[:9].float())
