@@ -22,6 +22,7 @@ from fedade.core.split import Parameters
 from fedade.maths.class_moments import ClassMoments, believed, unexplained
 from fedade.maths.conditions import (
     Evidence,
+    Recognised,
     Residual,
     evidence,
     joined,
@@ -97,8 +98,9 @@ class PriorCorrected:
             self.evidence.extend(
                 evidence(one.size, number, one.spread, known) for one, known in zip(batch, past, strict=True)
             )
+        found = recognise(self.evidence) if layer in self.recognising else None
         together = LayerResiduals(*(
-            joined(self._earlier(layer, known), one.size, number, one.spread, self.doubt)
+            joined(_earlier(known, found), one.size, number, one.spread, self.doubt)
             for one, known in zip(batch, past, strict=True)
         ))  # fmt: skip
         first, second = (believed(*both, self.doubt) for both in zip(together, batch, strict=True))
@@ -121,13 +123,14 @@ class PriorCorrected:
         }  # fmt: skip
         return {**self.past, **added}
 
-    def _earlier(self, layer: str, known: Residual) -> Residual:
-        """What counts beside the batch: of its condition, or of the last batches in layers that tell classes apart."""
-        return of_condition(known, recognise(self.evidence)) if layer in self.recognising else of_only(known)
-
     def _place(self) -> Tensor:
         samples = [one.samples for layer, both in self.past.items() if layer in self.recognising for one in both]
         return place_to_remember(recognise(self.evidence), torch.stack(samples).mean(0))
+
+
+def _earlier(known: Residual, found: Recognised | None) -> Residual:
+    """What counts beside the batch: of its condition, or of the last batches in layers that tell classes apart."""
+    return of_only(known) if found is None else of_condition(known, found)
 
 
 def corrected_pass(
