@@ -13,10 +13,12 @@ from fedade.data.dataset import Labelled
 from fedade.data.digits import digits
 from fedade.models import build
 from fedade.models.image import Pixels
-from fedade.scenarios import ScenarioSettings, another
+from fedade.scenarios import ScenarioSettings
 from fedade.scenarios.partition import partition, source_prior
 from fedade.scenarios.pretraining import flip_and_shift, pretrain
 from fedade.scenarios.settings import PretrainingSettings
+
+from ..helpers import with_streams
 
 EVERYONE = np.arange(8)
 
@@ -91,14 +93,14 @@ def test_preparing_streams_copies_no_images(scenario_factory):
 
 
 def test_streams_of_another_seed_and_schedule_are_those_that_are_built_from_scratch(scenario_factory):
-    beside = another(scenario_factory(kind="both"), "squ", 7)
+    beside = with_streams(scenario_factory(kind="both"), "squ", 7)
     built = scenario_factory(kind="both", schedule="squ", seed=7)
     assert beside.deployment is not built.deployment
     draws = (scenario.streams.draw(EVERYONE, 3).tensors for scenario in (beside, built))
     for one, other in zip(*draws, strict=True):
         assert torch.equal(one, other)
     first = scenario_factory(kind="both")
-    assert another(first, "squ", 7).streams.pool_at is first.streams.pool_at, "images are held once"
+    assert with_streams(first, "squ", 7).streams.pool_at is first.streams.pool_at, "images are held once"
 
 
 def tiny_network() -> Network:

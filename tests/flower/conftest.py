@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fedade.core import storage
+from fedade.experiments.presets import MINIBATCH, SINGLE_STEPS, for_each
 from fedade.experiments.settings import merged
 from fedade.flower import exchange
 from fedade.flower.client_app import client_app
@@ -28,7 +29,7 @@ SETTINGS = {
         "pretraining": {"epochs": 2},
     },
     "protocol": {"rounds": 2, "participation": 0.5},
-    "method": {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}},
+    "method": for_each((*MINIBATCH, *SINGLE_STEPS), {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}}),
     "methods": ["fed-ade"],
 }
 

@@ -12,10 +12,11 @@ from fedade.core.tokens import PADDING
 from fedade.data import lama
 from fedade.experiments.presets import PRESETS
 from fedade.experiments.settings import experiment_from
-from fedade.scenarios import ScenarioSettings, another, build_scenario
+from fedade.scenarios import ScenarioSettings, build_scenario
 from fedade.scenarios.building import load_dataset
 from fedade.scenarios.streams import client_supports, initial_priors, target_priors
 
+from ..helpers import with_streams
 from ..trex_files import write_release
 
 DISJOINT = ScenarioSettings(supports="disjoint", num_clients=5)
@@ -59,7 +60,7 @@ def test_more_clients_than_classes_is_one_line_with_a_remedy() -> None:
 def test_images_can_have_disjoint_supports_and_another_seed_has_others(scenario_factory):
     scenario = scenario_factory(supports="disjoint", num_clients=5, samples=200)
     everyone = np.arange(5)
-    elsewhere = another(scenario, "squ", 1)
+    elsewhere = with_streams(scenario, "squ", 1)
     for one, seed in ((scenario, 0), (elsewhere, 1)):
         supports = client_supports(one.streams.settings, Seeds(seed), 10)
         for timestep in (1, 4):

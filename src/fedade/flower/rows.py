@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fedade.core import trace
+from fedade.core.trace import Rows
 from fedade.flower.members import Member
 from fedade.flower.wire import Row
 
@@ -27,6 +29,20 @@ def plain_row(member: Member, told: Row) -> PlainRow:
         "bytes_received": member.bytes_received,
         **told.measures,
     }
+
+
+def by_timestep(rows: Iterable[PlainRow]) -> dict[int, list[PlainRow]]:
+    """Rows in groups, earliest first."""
+    groups: dict[int, list[PlainRow]] = {}
+    for row in rows:
+        groups.setdefault(int(row["timestep"]), []).append(row)
+    return dict(sorted(groups.items()))
+
+
+def columns(rows: Sequence[PlainRow]) -> Rows:
+    """Single numbers of some rows as columns, for listeners; what a client does not share is NaN."""
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, int | float))
+    return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
 
 
 def whole_trace(rows: Iterable[PlainRow], labels: Mapping[str, str | int], clients: int, timesteps: int) -> pa.Table:

@@ -59,7 +59,8 @@ class Server:
     progress: Progress
     folder: Path
     account: PrivacyAccount | None
-    on_timestep: Callable[[int], None]
+    on_timestep: Callable[[int, list[PlainRow]], None]
+    """Called after each timestep with the rows that clients have reported since."""
 
     def run(self) -> list[PlainRow]:
         """All rows of the trace, once every timestep is closed."""
@@ -73,8 +74,9 @@ class Server:
             self.progress.turn += 1
             self.progress.seconds += time.monotonic() - begun
             if ends or number == self.task.rounds - 1:
+                reported = self.progress.rows
                 checkpoint.save(self.folder, self.progress, list(self.roster))
-                self.on_timestep(timestep + (not ends))
+                self.on_timestep(timestep + (not ends), reported)
                 if not ends:
                     time.sleep(max(0.0, opened + self.task.flower.timestep_seconds - time.monotonic()))
                 opened = time.monotonic()

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
+from fedade.experiments.assignments import in_present_words
 from fedade.experiments.settings import Experiment, experiment_from
 
 CONFIG = "fedade.yaml"
@@ -84,6 +85,8 @@ class FlowerSettings(BaseModel):
     stream: StreamSettings = PartitionStream()
     share: Literal["everything"] | tuple[str, ...] = ()
     """Columns of the trace that clients may tell the server: the diagnostics that the user agrees to share."""
+    track: tuple[str, ...] = ()
+    """Tracking systems that the server also writes to, of what clients share: tensorboard, mlflow."""
     aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
     trim: float = Field(0.2, ge=0, lt=0.5)
     """Share of the values that a trimmed mean drops at either end."""
@@ -140,9 +143,9 @@ class Task(BaseModel):
 
 def task_from(settings: Mapping[str, Any]) -> Task:
     """Validate an experiment's settings with a `flower` group beside them."""
-    rest = dict(settings)
+    rest = in_present_words({"methods": ["fed-ade"], **settings})
     flower, deployment = rest.pop("flower", None) or {}, rest.pop("deployment", None)
-    experiment = experiment_from({"methods": ["fed-ade"], **rest})
+    experiment = experiment_from(rest)
     try:
         task = Task(experiment=experiment, flower=FlowerSettings(**flower), deployment=deployment)
     except ValidationError as error:
