@@ -16,7 +16,6 @@ from tiny_layouts import (
 )
 
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions import CORRUPTIONS
 from fedade.data.readers import cifar_c
 from fedade.data.readers.images import Reading, Undecoded
 from fedade.data.readers.parquet import ParquetShards
@@ -196,10 +195,6 @@ def test_damaged_or_misshapen_arrays_of_corruptions_are_named(tmp_path: Path) ->
     np.save(path, np.array([object()]), allow_pickle=True)
     with pytest.raises(FedadeError, match=r"fog\.npy is truncated or damaged"):
         cifar_c.read_corruption(tmp_path, "fog", 1)
-
-
-def test_published_corruptions_are_those_that_can_be_generated() -> None:
-    assert set(cifar_c.OFFICIAL_CORRUPTIONS) == set(CORRUPTIONS)
 
 
 def tiny_imagenet(folder: Path) -> Path:

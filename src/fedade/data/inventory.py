@@ -5,6 +5,7 @@ from typing import Any
 
 from fedade.core.errors import FedadeError
 from fedade.data.checksums import verdict
+from fedade.data.corruptions import PUBLISHED
 from fedade.data.locate import Found
 from fedade.data.readers import cifar_c, trex
 from fedade.data.registry import (
@@ -82,9 +83,7 @@ def _readable_corruptions(spec: CorruptedSpec, data_dir: Path | None) -> list[st
     if folder is None:
         return []
     return [
-        corruption
-        for corruption in cifar_c.OFFICIAL_CORRUPTIONS
-        if cifar_c.read_corruption(folder, corruption, severity=1) is not None
+        corruption for corruption in PUBLISHED if cifar_c.read_corruption(folder, corruption, severity=1) is not None
     ]
 
 
@@ -96,7 +95,7 @@ def _entry(name: str, data_dir: Path | None) -> dict[str, Any]:
             return _row(dataset.num_classes, images, "found", None, spec.origin)
         case CorruptedSpec(clean=clean) as spec:
             folder = corruptions_folder(spec, data_dir)
-            present, total = len(cifar_c.files(folder)) if folder else 0, len(cifar_c.OFFICIAL_CORRUPTIONS)
+            present, total = len(cifar_c.files(folder)) if folder else 0, len(PUBLISHED)
             remark = f"{present} of {total} published corruptions on disk; the others are generated"
             return {**_entry(clean, data_dir), "remark": remark}
         case DatasetSpec() as spec:

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 from fedade.core.errors import FedadeError
 from fedade.data.cache import decoded
 from fedade.data.checksums import refuse_altered
+from fedade.data.corruptions import PUBLISHED
 from fedade.data.dataset import Dataset
 from fedade.data.download import Archive, Progress, UnreachableError, download
 from fedade.data.lama import lama_trex
@@ -99,12 +100,12 @@ def spec_of(name: str) -> Spec:
 
 
 def official_corruption(name: str, data_dir: Path | None, corruption: str, severity: int) -> NDArray[np.uint8] | None:
-    """The published images `[N, height, width, 3]` of one corruption and severity; None if not on disk."""
+    """Published images `[N, height, width, 3]` of one corruption and severity; None if there are none on disk."""
     spec = spec_of(name)
     if not isinstance(spec, CorruptedSpec):
         raise FedadeError(f"dataset {name!r} has no corruptions; choose cifar10-c or cifar100-c")
     folder = corruptions_folder(spec, data_dir)
-    return cifar_c.read_corruption(folder, corruption, severity) if folder else None
+    return cifar_c.read_corruption(folder, corruption, severity) if folder and corruption in PUBLISHED else None
 
 
 def corruptions_folder(spec: CorruptedSpec, data_dir: Path | None = None) -> Path | None:
@@ -146,7 +147,7 @@ def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = N
         case CorruptedSpec(clean=clean) as spec:
             fetch(clean, data_dir, progress)
             folder = corruptions_folder(spec, data_dir)
-            if folder is not None and len(cifar_c.files(folder)) == len(cifar_c.OFFICIAL_CORRUPTIONS):
+            if folder is not None and len(cifar_c.files(folder)) == len(PUBLISHED):
                 return folder
             return _fetch_archive(name, spec.archive, target, progress)
         case DatasetSpec() as spec:

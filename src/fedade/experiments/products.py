@@ -13,9 +13,10 @@ from fedade.experiments.bench.folder import Record, records
 from fedade.experiments.suites.cell import COMMON, Suite
 from fedade.experiments.theory import Case, write_theory
 from fedade.experiments.tracks import Report
-from fedade.maths.schedules import SCHEDULES, VARIANTS
+from fedade.maths.schedules import VARIANTS
 from fedade.parts.rates import RateBounds
 from fedade.reporting.figures import Figures, save
+from fedade.reporting.names import PAPER_SCHEDULES
 from fedade.reporting.results import Result
 from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
 from fedade.reporting.tables import write_tables
@@ -98,7 +99,7 @@ def _schedules(found: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is
             )[0]
             for variant in VARIANTS
         }
-        for schedule in SCHEDULES
+        for schedule in PAPER_SCHEDULES
     }
     return {"schedules": schedules_over_time(weights)}
 

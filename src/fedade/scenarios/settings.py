@@ -1,15 +1,25 @@
 """What a scenario can be told: the dataset, the shift, the model and how it was trained."""
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from fedade.core.choices import hint
 from fedade.data.texts import TextInput
+from fedade.maths.schedules import SCHEDULES
 
 Kind = Literal["label", "covariate", "both", "none"]
-ScheduleName = Literal["lin", "sin", "squ", "ber"]
 SourceDistribution = Literal["uniform", "gaussian", "exponential"]
+
+
+def _known_schedule(name: str) -> str:
+    if name not in SCHEDULES:
+        raise ValueError(f"there is no such schedule{hint(name, SCHEDULES)}")
+    return name
+
+
+ScheduleName = Annotated[str, AfterValidator(_known_schedule)]
 
 
 class _Group(BaseModel):

@@ -3,9 +3,9 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
-from fedade.data.corruptions.corrupting import MAX_SEVERITY, corrupt
+from fedade.data.corruptions.corrupting import corrupt
 from fedade.data.corruptions.pixels import Pixels
-from fedade.data.corruptions.registry import CORRUPTIONS
+from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY
 
 _LABEL_WIDTH = 120
 _HEADER_HEIGHT = 16

@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from fedade.experiments.presets import PRESETS, Settings, merged
 from fedade.experiments.settings import Experiment, experiment_from, with_setting
-from fedade.maths.schedules import SCHEDULES
-from fedade.reporting.names import BENCHMARKS, METHODS
+from fedade.reporting.names import BENCHMARKS, METHODS, PAPER_SCHEDULES
 from fedade.reporting.outcomes import Label
 
 FORMAT = 1
@@ -129,7 +128,7 @@ def grid(
     presets: Sequence[str],
     rows: Sequence[Row],
     seeds: Sequence[int],
-    schedules: Sequence[str] = SCHEDULES,
+    schedules: Sequence[str] = PAPER_SCHEDULES,
     changes: Settings | None = None,
     varied: Mapping[str, Label] | None = None,
 ) -> list[Cell]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedade.experiments.suites.cell import Cell, Row, Suite, grid
 from fedade.experiments.suites.rows import PAPER, YARDSTICKS
-from fedade.maths.schedules import SCHEDULES
+from fedade.reporting.names import PAPER_SCHEDULES
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""
@@ -52,9 +52,11 @@ def _cells(
 def _kinds(seeds: Sequence[int]) -> list[Cell]:
     rows = (*_UNSUPERVISED, *YARDSTICKS)
     cells = [
-        cell for data in ("cifar10", "cifar100") for cell in _cells("kinds", data, rows, seeds, SCHEDULES, SAMPLES)
+        cell
+        for data in ("cifar10", "cifar100")
+        for cell in _cells("kinds", data, rows, seeds, PAPER_SCHEDULES, SAMPLES)
     ]
-    return [*cells, *_cells("kinds", "cifar10", rows, seeds, SCHEDULES, FEW_SAMPLES)]
+    return [*cells, *_cells("kinds", "cifar10", rows, seeds, PAPER_SCHEDULES, FEW_SAMPLES)]
 
 
 def _parts(seeds: Sequence[int]) -> list[Cell]:
