@@ -155,7 +155,7 @@ def test_a_split_goes_by_names():
 
 
 def test_the_users_own_images_can_shift_in_every_way(tmp_path, scenario_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FEDADE_CACHE", str(tmp_path / "cache"))
     generator = np.random.default_rng(0)
     for label, name in enumerate(("cat", "dog", "owl")):
         for part, count in (("train", 12), ("test", 6)):

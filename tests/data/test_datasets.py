@@ -35,7 +35,7 @@ def test_the_search_goes_from_the_named_folder_to_the_users_cache(
     tmp_path: Path, own_search_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = [
-        own_search_path / "cache/fedade/datasets",
+        own_search_path / "cache/datasets",
         Path.cwd() / "data",
         tmp_path / "variable",
         tmp_path / "named",

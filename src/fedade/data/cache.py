@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from filelock import FileLock
 
 from fedade.core.errors import FedadeError
+from fedade.core.paths import cache_dir
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.readers.images import Reading, Undecoded
 
@@ -26,8 +26,8 @@ PARTS = ("train", "test")
 
 
 def cache_root() -> Path:
-    """Where decoded images are kept: the user's cache folder."""
-    return platformdirs.user_cache_path("fedade") / "decoded"
+    """Where decoded images are kept."""
+    return cache_dir() / "decoded"
 
 
 def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], Reading]) -> Dataset:
@@ -112,7 +112,7 @@ def _writable(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise FedadeError(
             f"the cache of decoded images {folder} cannot be written ({error}); "
-            "free some space or point XDG_CACHE_HOME to a folder that can be written"
+            "free some space or point FEDADE_CACHE to a folder that can be written"
         ) from error
 
 

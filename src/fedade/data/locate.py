@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import platformdirs
-
 from fedade.core.errors import FedadeError
+from fedade.core.paths import cache_dir
 from fedade.data.readers.images import Reading
 
 DATA_VARIABLE = "FEDADE_DATA"
@@ -90,4 +89,4 @@ def _from_environment() -> Path | None:
 
 
 def _user_cache() -> Path:
-    return platformdirs.user_cache_path("fedade") / "datasets"
+    return cache_dir() / "datasets"

@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedade.core.normalisation import Statistics, in_force
-from fedade.kernels.folding import Affine
+from fedade.kernels import Affine
 
 
 class BatchNorm(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedade.core.precision import precision_in_force
-from fedade.kernels.pixels import normalised_pixels
+from fedade.kernels import normalised_pixels
 
 
 class Pixels(nn.Module):
