@@ -8,7 +8,7 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.reporting import names, paper
 from fedade.reporting.comparison import Contender, compare
-from fedade.reporting.grid import ROW_LABELS, Entry, Grid, Key, benchmark_of, grid
+from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
 from fedade.reporting.paper import Place, Published
 from fedade.reporting.rendering import EXTENSIONS, document, render
@@ -187,7 +187,7 @@ def _failures(grid: Grid) -> list[str]:
 
 def _row_names(rows: Sequence[Key]) -> dict[Key, str]:
     """The paper's names, and the settings that tell rows of the same name apart."""
-    return _named(rows, ROW_LABELS, always="row")
+    return _named(rows, dict.fromkeys(label for row in rows for label, _ in row), always="row")
 
 
 def _headings(scenarios: Sequence[Key]) -> dict[Key, str]:
