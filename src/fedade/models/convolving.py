@@ -2,7 +2,7 @@
 
 With fixed statistics a normalisation layer is a scale and a shift per channel, which are folded into the weights and
 the bias of the convolution before it: the product of a few weights instead of two passes over all activations. What
-follows one another is gathered in a `ConvolutionChain`, which a GPU runs with few kernels.
+follows one another is gathered in a `Chain`, which a GPU runs with few kernels.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from fedade.models.batch_norm import BatchNorm
 
 
 @dataclass
-class ConvolutionChain:
+class Chain:
     """Convolutions with fixed statistics that are waiting to be run, the last one for its output."""
 
     images: Tensor
@@ -59,7 +59,7 @@ class ConvolutionChain:
 class Chainable(Protocol):
     """A module made of convolutions that can join a chain."""
 
-    def join(self, chain: ConvolutionChain, source: int) -> int:
+    def join(self, chain: Chain, source: int) -> int:
         """Append its convolutions; returns the number of its output."""
         ...
 
@@ -82,7 +82,7 @@ class Layers(nn.Sequential):
         """All layers in turn."""
         if not statistics_are_fixed(self):
             return super().forward(inputs)  # type: ignore[no-untyped-call, no-any-return]
-        chain, place, layers = ConvolutionChain(inputs), 0, list(self)
+        chain, place, layers = Chain(inputs), 0, list(self)
         while place < len(layers):
             layer = layers[place]
             normalised = leading_convolution(layers[place:])
@@ -93,11 +93,11 @@ class Layers(nn.Sequential):
             if isinstance(layer, Chainable):
                 layer.join(chain, chain.last)
             elif not chain.layers:
-                chain = ConvolutionChain(layer(chain.images))
+                chain = Chain(layer(chain.images))
             elif isinstance(layer, GlobalAverage):
-                chain = ConvolutionChain(chain.run(pooled=True))
+                chain = Chain(chain.run(pooled=True))
             else:
-                chain = ConvolutionChain(layer(chain.run()))
+                chain = Chain(layer(chain.run()))
             place += 1
         return chain.run() if chain.layers else chain.images
 

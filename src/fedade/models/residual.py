@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fedade.core.precision import precision_in_force
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.convolving import ConvolutionChain, Layers, leading_convolution, statistics_are_fixed
+from fedade.models.convolving import Chain, Layers, leading_convolution, statistics_are_fixed
 
 
 class Convolution(nn.Conv2d):
@@ -45,15 +45,15 @@ class BasicBlock(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """relu(two layers + shortcut)."""
         if statistics_are_fixed(self):
-            chain = ConvolutionChain(inputs)
+            chain = Chain(inputs)
             self.join(chain, 0)
             return chain.run()
         hidden = F.relu(self.norm1(self.conv1(inputs)))
         return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
 
-    def join(self, chain: ConvolutionChain, source: int) -> int:
+    def join(self, chain: Chain, source: int) -> int:
         """The same as part of a longer chain."""
         hidden = chain.append(self.conv1, self.norm1, source)
         projection = leading_convolution(list(self.shortcut.children()))
-        shortcut = source if projection is None else chain.append(*projection[:2], source, relu=False)
-        return chain.append(self.conv2, self.norm2, hidden, shortcut)
+        beside = source if projection is None else chain.append(*projection[:2], source, relu=False)
+        return chain.append(self.conv2, self.norm2, hidden, beside)
