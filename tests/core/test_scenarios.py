@@ -10,7 +10,7 @@ from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
 from fedade.data.dataset import Labelled
-from fedade.data.digits import digits
+from fedade.data.known.digits import digits
 from fedade.models import build
 from fedade.models.image import Pixels
 from fedade.scenarios import ScenarioSettings, another

@@ -16,11 +16,11 @@ from tiny_layouts import (
 )
 
 from fedade.core.errors import FedadeError
+from fedade.data.known.cifar import CIFAR10
 from fedade.data.readers import cifar_c
-from fedade.data.readers.images import Reading, Undecoded
+from fedade.data.readers.images import ImageReading, Undecoded
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.readers.tiny_folder import TinyFolder
-from fedade.data.specs import CIFAR10
 
 CIFAR10_PARQUET = ParquetShards(image="img", label="label", num_classes=10)
 CIFAR10_BATCHES = CIFAR10.layouts[1].reader
@@ -32,7 +32,7 @@ def pixels(part: Undecoded) -> np.ndarray:
     return out
 
 
-def parquet_of(folder: Path, contents: list[bytes], labels: list[int]) -> Reading:
+def parquet_of(folder: Path, contents: list[bytes], labels: list[int]) -> ImageReading:
     write_parquet(folder / "train-00000-of-00001.parquet", contents, labels)
     write_parquet(folder / "test-00000-of-00001.parquet", contents, labels)
     return CIFAR10_PARQUET.read(folder)

@@ -9,7 +9,7 @@ import torch
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 from fedade.core.tokens import PADDING
-from fedade.data import lama
+from fedade.data.known import lama
 from fedade.experiments.presets import PRESETS
 from fedade.experiments.settings import experiment_from
 from fedade.scenarios import ScenarioSettings, another, build_scenario

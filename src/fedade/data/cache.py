@@ -18,7 +18,7 @@ from filelock import FileLock
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
 from fedade.data.dataset import Dataset, Labelled
-from fedade.data.readers.images import Reading, Undecoded
+from fedade.data.readers.images import ImageReading, Undecoded
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -30,7 +30,7 @@ def cache_root() -> Path:
     return cache_dir() / "decoded"
 
 
-def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], Reading]) -> Dataset:
+def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], ImageReading]) -> Dataset:
     """The dataset whose images lie in the given files, decoded now or at an earlier time.
 
     `options` is whatever else changes the pixels; `read` is called only when there is no sound entry.
@@ -60,7 +60,7 @@ def is_sound(entry: Path) -> bool:
         return False
 
 
-def _build(entry: Path, reading: Reading) -> None:
+def _build(entry: Path, reading: ImageReading) -> None:
     building = entry.with_name(f".building-{entry.name}")
     shutil.rmtree(building, ignore_errors=True)
     shutil.rmtree(entry, ignore_errors=True)

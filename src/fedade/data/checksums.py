@@ -12,7 +12,7 @@ Verdict = Literal["verified", "altered", "unknown"]
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFile:
     """A file as its authors released it: its size and its digest, written `algorithm:hex`."""
 
     size: int
@@ -32,7 +32,7 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
     return f"{algorithm}:{hasher.hexdigest()}"
 
 
-def verdict(path: Path, published: Mapping[str, Published]) -> Verdict:
+def verdict(path: Path, published: Mapping[str, PublishedFile]) -> Verdict:
     """Whether a file is the published one of its name, an altered copy of it, or not one we know.
 
     The same name exists in other releases, so only a copy of the published size counts as altered.
@@ -45,7 +45,7 @@ def verdict(path: Path, published: Mapping[str, Published]) -> Verdict:
     return "altered" if path.stat().st_size == release.size else "unknown"
 
 
-def refuse_altered(path: Path, published: Mapping[str, Published]) -> None:
+def refuse_altered(path: Path, published: Mapping[str, PublishedFile]) -> None:
     """Raise when a file has the name and size of a published one but not its content."""
     if verdict(path, published) == "altered":
         release = published[path.name]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
-from fedade.data.readers.images import Reading
+from fedade.data.readers.images import ImageReading
 
 DATA_VARIABLE = "FEDADE_DATA"
 
@@ -24,7 +24,7 @@ class Reader(Protocol):
         """The files that the reading depends on."""
         ...
 
-    def read(self, folder: Path) -> Reading:
+    def read(self, folder: Path) -> ImageReading:
         """The dataset in the folder."""
         ...
 
@@ -41,7 +41,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Found:
+class Copy:
     """A folder that holds a dataset, the data folder it lies in, and the reader that understands it."""
 
     root: Path
@@ -62,12 +62,12 @@ def search_path(data_dir: Path | None = None) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(root for root in candidates if root is not None))
 
 
-def find(layouts: Iterable[Layout], data_dir: Path | None = None) -> list[Found]:
+def find(layouts: Iterable[Layout], data_dir: Path | None = None) -> list[Copy]:
     """The copies of a dataset in the first data folder that has any, in the order of its layouts."""
     known = tuple(layouts)
     for root in search_path(data_dir):
         copies = [
-            Found(root, folder, layout.reader)
+            Copy(root, folder, layout.reader)
             for layout in known
             for folder in subfolders(root, layout.folders)
             if layout.reader.recognises(folder)

@@ -115,7 +115,9 @@ def _refuse_two_meanings(declared: dict[str, bool], outcome: Outcome) -> None:
     own = _row_labels(outcome)
     for label in outcome.labels:
         if declared.setdefault(label, label in own) != (label in own):
-            raise FedadeError(f"label {label!r} names a row in one cell and a scenario in another; name it alike in all")
+            raise FedadeError(
+                f"label {label!r} names a row in one cell and a scenario in another; declare it in all or none"
+            )
 
 
 def scenario_of(outcome: Outcome) -> Key:

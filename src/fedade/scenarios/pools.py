@@ -12,9 +12,9 @@ from torch import Tensor
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions import CORRUPTIONS, STANDARD, corrupted_pool, digest_of
 from fedade.data.dataset import Dataset, Labelled
-from fedade.data.registry import official_corruption
+from fedade.data.registry import DATASETS, official_corruption
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor
-from fedade.data.specs import DATASETS, CorruptedSpec
+from fedade.data.specs import CorruptedSpec
 from fedade.scenarios.pool_features import PoolAt
 from fedade.scenarios.settings import ScenarioSettings
 
