@@ -6,13 +6,13 @@ import pytest
 from fedade.core.errors import FedadeError
 from fedade.reporting.grid import grid
 from fedade.reporting.outcomes import Outcome
-from fedade.reporting.table_model import Cell, Table, parts
+from fedade.reporting.table_model import Table, TableCell, parts
 from fedade.reporting.tables import printed, suite_tables, write_tables
 
 from .builders import failed, finished, planned
 
 
-def cell(table: Table, row: str, column: str) -> Cell:
+def cell(table: Table, row: str, column: str) -> TableCell:
     (cells,) = [one.cells for one in table.rows if one.name == row]
     return cells[[one.name for one in table.columns].index(column)]
 

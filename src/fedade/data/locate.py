@@ -30,7 +30,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
-class Layout:
+class DiskLayout:
     """One way in which a dataset is known to lie on disk."""
 
     folders: tuple[str, ...]
@@ -62,7 +62,7 @@ def search_path(data_dir: Path | None = None) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(root for root in candidates if root is not None))
 
 
-def find(layouts: Iterable[Layout], data_dir: Path | None = None) -> list[Copy]:
+def find(layouts: Iterable[DiskLayout], data_dir: Path | None = None) -> list[Copy]:
     """The copies of a dataset in the first data folder that has any, in the order of its layouts."""
     known = tuple(layouts)
     for root in search_path(data_dir):

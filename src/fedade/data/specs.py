@@ -16,7 +16,7 @@ from fedade.data.checksums import PublishedFile, refuse_altered, verdict
 from fedade.data.corruptions import PUBLISHED
 from fedade.data.dataset import Dataset
 from fedade.data.download import Archive, Progress, UnreachableError, download
-from fedade.data.locate import DATA_VARIABLE, Copy, Layout, find, search_path, subfolders
+from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
 from fedade.data.readers import cifar_c
 from fedade.data.readers.images import ImageReading
 from fedade.data.texts import TextDataset, TextInput
@@ -79,7 +79,7 @@ class ImageSpec:
     num_classes: int
     train_images: int
     test_images: int
-    layouts: tuple[Layout, ...]
+    layouts: tuple[DiskLayout, ...]
     archive: Archive
     published: Mapping[str, PublishedFile]
 
@@ -121,7 +121,7 @@ class ImageSpec:
         return _entry(self.num_classes, images, *_status(copy.folder, lambda: self._lacking(copy)))
 
     def verdicts(self, data_dir: Path | None) -> dict[str, str]:
-        """Of the files that are published; images that lie singly have no published checksums."""
+        """Images that lie singly have no published checksums and are left out."""
         copy = self.best_copy(data_dir)
         files = copy.reader.files(copy.folder) if copy else []
         known = [path for path in files if path.name in self.published or path.suffix != ".JPEG"]

@@ -19,7 +19,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.experiments.settings import Experiment
-from fedade.experiments.theory_measures import Panel, measures_of, panel
+from fedade.experiments.theory_measures import RecordedRun, measures_of, panel
 from fedade.experiments.theory_oracle import Oracle, TheorySettings, oracle_of
 from fedade.experiments.theory_replay import replay
 from fedade.experiments.tracks import RATES_FROM, Report, build_clock, client_maps, prepared_scenario
@@ -162,7 +162,7 @@ def _measured_rates(track: _Track) -> tuple[float, ...]:
     return tuple(trace.column(rows, "learning_rate").tolist())
 
 
-def _refuse_another_run(track: _Track, recorded: Panel, replayed: NDArray[Any]) -> None:
+def _refuse_another_run(track: _Track, recorded: RecordedRun, replayed: NDArray[Any]) -> None:
     """A replay that goes another way than its trace must not be mixed with it."""
     difference = float(np.abs(recorded.columns["accuracy_post"] - replayed).mean())
     if difference > SAME_RUN:

@@ -30,7 +30,7 @@ class Progress:
     unanswered: int = 0
     """Turns of clients that did not count."""
     rows: list[PlainRow] = field(default_factory=list)
-    """Of the trace, since the last checkpoint."""
+    """Rows of the trace since the last checkpoint."""
 
 
 def save(folder: Path, progress: Progress, members: list[Member]) -> None:

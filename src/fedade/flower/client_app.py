@@ -17,7 +17,7 @@ from fedade.flower.identity import Identity
 from fedade.flower.privacy import clipped
 from fedade.flower.settings import PartitionStream, Task, read_task
 from fedade.flower.snapshots import Store
-from fedade.flower.streams import ClientStream, Partition, real_stream
+from fedade.flower.streams import ClientStream, SimulatedStream, real_stream
 from fedade.flower.turns import Client
 from fedade.flower.wire import Answer, Outcome, answer_record, read_instruction
 from fedade.scenarios import build_scenario
@@ -73,7 +73,7 @@ def make_client(task: Task, identity: Identity, run: str) -> Client:
 def _surroundings(task: Task, identity: Identity) -> tuple[ClientStream, Deployment]:
     if isinstance(task.flower.stream, PartitionStream):
         scenario = _scenario(task.model_dump_json())
-        return Partition(scenario.streams, identity.number_in(task.flower)), scenario.deployment
+        return SimulatedStream(scenario.streams, identity.number_in(task.flower)), scenario.deployment
     deployment = stored_deployment(task, identity.deployment)
     return real_stream(task.flower.stream, identity.name, identity.stream), deployment
 

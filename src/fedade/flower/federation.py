@@ -44,7 +44,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Federation:
+class FlowerFederation:
     """Where the programs of one federation keep their files and which ports they use."""
 
     folder: Path

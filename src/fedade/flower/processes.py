@@ -35,7 +35,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the program itself."""
+        """The process number of the program itself."""
         if self._popen is None:
             raise ValueError(f"{self.name} was not started")
         return self._popen.pid
@@ -144,12 +144,12 @@ class Supervised:
 
 
 @dataclass
-class Processes:
+class ProcessGroup:
     """A set of processes that all end when the block does, whatever ends it."""
 
     running: list[Process] = field(default_factory=list)
 
-    def __enter__(self) -> "Processes":
+    def __enter__(self) -> "ProcessGroup":
         return self
 
     def __exit__(

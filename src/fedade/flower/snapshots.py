@@ -14,7 +14,7 @@ from fedade.flower.streams import START, Hidden
 from fedade.flower.wire import Named, tree_like
 
 FORMAT = 1
-"""Of the files; raised when older ones could no longer be read."""
+"""Version of the files; raised when older ones could no longer be read."""
 
 BEGINNING = -1
 """The turn before the first."""
@@ -44,7 +44,7 @@ class Snapshot:
     """The last timestep that was opened, with data or without."""
     opened: Opened | None = None
     round_key: int | None = None
-    """Of the round whose personal step is still to come, with the next message."""
+    """Key of the round whose personal step is still to come, with the next message."""
 
 
 @dataclass(frozen=True)

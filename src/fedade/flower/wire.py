@@ -51,7 +51,7 @@ class Instruction:
     observe_key: int
     round_key: int
     version: int
-    """Of the shared layers; 0 are those deployed, which need not travel."""
+    """Which broadcast the shared layers are of; 0 are those deployed, which need not travel."""
     shared: Named = field(default_factory=dict)
     downlink: Named = field(default_factory=dict)
     """What the server tells this client alone about its last round."""
@@ -73,7 +73,7 @@ class Answer:
 
     outcome: Outcome
     samples: int = 0
-    """Of the batch that the update was computed from."""
+    """Samples of the batch that the update was computed from."""
     uplink: Named = field(default_factory=dict)
     row: Row | None = None
     restarted: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.table_model import Cell, Column, Row, Table, parts
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts
 
 CSV_FIELDS = (
     "table", "row", "oracle", "column", "value", "deviation", "low", "high", "count", "paper", "paper_deviation",
@@ -84,7 +84,7 @@ def _text(table: Table) -> str:
     return "\n".join([table.title, rule, lines[0], rule, *lines[1:], rule, *notes, ""])
 
 
-def _starred(cell: Cell, column: Column) -> tuple[str, ...]:
+def _starred(cell: TableCell, column: Column) -> tuple[str, ...]:
     ours, *others = parts(cell, column)
     return (f"{ours}{'*' if cell.best else ' '}", *others)
 
@@ -105,7 +105,7 @@ def _markdown(table: Table) -> str:
     def styled(text: str, mark: str) -> str:
         return f"{mark}{markdown_escaped(text)}{mark}"
 
-    def line(row: Row) -> list[str]:
+    def line(row: TableRow) -> list[str]:
         shown = [
             styled(_joined(cell, column), "**" if cell.best else "")
             for cell, column in zip(row.cells, table.columns, strict=True)
@@ -123,7 +123,7 @@ def _latex(table: Table) -> str:
     def styled(text: str, command: str) -> str:
         return f"\\{command}{{{latex_escaped(text)}}}" if command else latex_escaped(text)
 
-    def line(row: Row) -> list[str]:
+    def line(row: TableRow) -> list[str]:
         shown = [
             styled(_joined(cell, column), "textbf" if cell.best else "")
             for cell, column in zip(row.cells, table.columns, strict=True)
@@ -156,7 +156,7 @@ def _latex_line(cells: Sequence[str]) -> str:
     return "{}" + " & ".join(cells) + r" \\"
 
 
-def _joined(cell: Cell, column: Column) -> str:
+def _joined(cell: TableCell, column: Column) -> str:
     return " | ".join(parts(cell, column))
 
 
@@ -171,7 +171,7 @@ def _csv(tables: Sequence[Table]) -> str:
     return buffer.getvalue()
 
 
-def _csv_line(table: Table, row: Row, column: Column, cell: Cell) -> dict[str, object]:
+def _csv_line(table: Table, row: TableRow, column: Column, cell: TableCell) -> dict[str, object]:
     return {
         "table": table.title,
         "row": row.name,

@@ -52,7 +52,7 @@ class PretrainingSettings(_Group):
     augment: bool = False
     """Random horizontal flips and shifts of up to an eighth of the image."""
     seed: int = Field(0, ge=0)
-    """Of the weights and the order of the examples; not the seed of a run."""
+    """Seed of the weights and of the order of the examples; not the seed of a run."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
     clip: float | None = Field(None, gt=0)
     """Largest norm of a step's gradient; None: gradients are taken as they are."""
@@ -113,7 +113,7 @@ class ScenarioSettings(_Group):
     reference_size: int = Field(100, ge=1)
     pretraining: PretrainingSettings = PretrainingSettings()
     text: TextSettings = TextSettings()
-    """Of datasets and models that are text."""
+    """Settings of datasets and models that are text."""
 
     @property
     def shifts_labels(self) -> bool:

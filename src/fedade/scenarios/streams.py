@@ -38,7 +38,7 @@ class ShiftStreams:
     corruptions: tuple[str, ...]
     device: str
     features: PoolFeatures = field(default_factory=PoolFeatures, repr=False, compare=False)
-    """Of the pools, shared by all streams of one scenario."""
+    """Features of the pools, shared by all streams of one scenario."""
 
     @property
     def num_clients(self) -> int:

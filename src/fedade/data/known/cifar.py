@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from fedade.data.checksums import PublishedFile
 from fedade.data.download import Archive
-from fedade.data.locate import Layout
+from fedade.data.locate import DiskLayout
 from fedade.data.readers.cifar_pickle import CifarBatches
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.specs import CorruptedSpec, ImageSpec
@@ -61,7 +61,7 @@ CIFAR10 = ImageSpec(
     train_images=50_000,
     test_images=10_000,
     layouts=(
-        Layout(
+        DiskLayout(
             folders=(
                 "cifar10/plain_text",
                 "plain_text",
@@ -72,7 +72,7 @@ CIFAR10 = ImageSpec(
             holds="cifar10/plain_text/train-*.parquet and test-*.parquet",
             reader=ParquetShards(image="img", label="label", num_classes=10),
         ),
-        Layout(
+        DiskLayout(
             folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."),
             holds="cifar-10-batches-py/",
             reader=CifarBatches(
@@ -99,7 +99,7 @@ CIFAR100 = ImageSpec(
     train_images=50_000,
     test_images=10_000,
     layouts=(
-        Layout(
+        DiskLayout(
             folders=(
                 "cifar100/cifar100",
                 "cifar100",
@@ -109,7 +109,7 @@ CIFAR100 = ImageSpec(
             holds="cifar100/train-*.parquet and test-*.parquet",
             reader=ParquetShards(image="img", label="fine_label", num_classes=100),
         ),
-        Layout(
+        DiskLayout(
             folders=("cifar-100-python", "cifar100/cifar-100-python", "."),
             holds="cifar-100-python/",
             reader=CifarBatches(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from fedade.data.checksums import PublishedFile
 from fedade.data.download import Archive
-from fedade.data.locate import Layout
+from fedade.data.locate import DiskLayout
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.readers.tiny_folder import TinyFolder
 from fedade.data.specs import ImageSpec
@@ -24,7 +24,7 @@ TINY_IMAGENET = ImageSpec(
     train_images=100_000,
     test_images=10_000,
     layouts=(
-        Layout(
+        DiskLayout(
             folders=(
                 "tiny-imagenet/data",
                 "tiny-imagenet",
@@ -34,7 +34,7 @@ TINY_IMAGENET = ImageSpec(
             holds="tiny-imagenet/data/train-*.parquet and valid-*.parquet",
             reader=ParquetShards(image="image", label="label", num_classes=200, test="valid"),
         ),
-        Layout(
+        DiskLayout(
             folders=("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "."),
             holds="tiny-imagenet-200/",
             reader=TinyFolder(num_classes=200),
