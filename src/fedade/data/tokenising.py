@@ -49,13 +49,13 @@ def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache
 
 
 def _key(parts: Sequence[LabelledTexts], tokeniser: Tokeniser, max_tokens: int) -> str:
-    told = [
+    identity = [
         FORMAT_VERSION,
         tokeniser.fingerprint,
         max_tokens,
         [[part.texts, part.focus, part.questions] for part in parts],
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
 def _stored(path: Path, number: int) -> NDArray[np.int32] | None:
@@ -81,7 +81,7 @@ def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:
 
 
 def _fitting(part: LabelledTexts, tokeniser: Tokeniser, limit: int) -> Iterator[list[int]]:
-    whole = tokeniser([_read(*said) for said in zip(part.texts, part.questions, strict=True)])
+    whole = tokeniser([_read(*pair) for pair in zip(part.texts, part.questions, strict=True)])
     for row, numbers in enumerate(whole):
         if len(numbers) > limit:
             yield _cut(part.texts[row], part.focus[row], part.questions[row], tokeniser, limit)
@@ -98,14 +98,14 @@ def _cut(text: str, focus: Sequence[str], question: str, tokeniser: Tokeniser, l
     words = text.split()
     nearest = _by_nearness(words, focus)
 
-    def of(number: int) -> list[int]:
+    def first_words(number: int) -> list[int]:
         return tokeniser([_read(" ".join(words[place] for place in sorted(nearest[:number])), question)])[0]
 
     fits, beyond = 0, len(words)
     while beyond - fits > 1:
         middle = (fits + beyond) // 2
-        fits, beyond = (middle, beyond) if len(of(middle)) <= limit else (fits, middle)
-    return of(fits)[-limit:]
+        fits, beyond = (middle, beyond) if len(first_words(middle)) <= limit else (fits, middle)
+    return first_words(fits)[-limit:]
 
 
 def _by_nearness(words: Sequence[str], focus: Sequence[str]) -> list[int]:
@@ -114,10 +114,10 @@ def _by_nearness(words: Sequence[str], focus: Sequence[str]) -> list[int]:
     line = " ".join(words)
     inside = np.zeros(len(words), dtype=bool)
     for part in filter(None, focus):
-        found = line.find(part)
-        while found >= 0:
-            inside |= (starts[1:] - 1 > found) & (starts[:-1] < found + len(part))
-            found = line.find(part, found + len(part))
+        place = line.find(part)
+        while place >= 0:
+            inside |= (starts[1:] - 1 > place) & (starts[:-1] < place + len(part))
+            place = line.find(part, place + len(part))
     places = np.arange(len(words))
     anchors = np.flatnonzero(inside) if inside.any() else places[:1]
     distance = np.abs(places[:, None] - anchors).min(1)

@@ -80,12 +80,12 @@ def write_theory(
         results.append(_result(track, folder / "theory", settings, device, oracles))
     report("theory", len(tracks), len(tracks))
     comparator = settings.comparators[0]
-    said = (
+    how = (
         f"Losses on {settings.samples} fresh labelled samples of up to {settings.clients} clients at up to "
         f"{settings.timesteps} timesteps, models as they are {_MOMENTS[settings.moment]} a timestep's adaptation."
     )
     storage.write_bytes(folder / "theory.csv", theory_csv(results).encode())
-    storage.write_bytes(folder / "theory.md", theory_markdown(results, comparator, said).encode())
+    storage.write_bytes(folder / "theory.md", theory_markdown(results, comparator, how).encode())
     storage.write_bytes(folder / "regret-T.png", _png(regret_over_time(results, comparator)))
     storage.write_bytes(folder / "regret-S.png", _png(regret_over_signal(results, comparator)))
     return results
@@ -124,8 +124,8 @@ def _address(track: _Track, settings: TheorySettings) -> str:
     """A name that two results share only if they are of the same run and measured alike."""
     experiment = track.case.experiment
     method = cast("BaseModel", experiment.build_method(track.method)).model_dump(mode="json")
-    said = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.federation.model_dump(mode="json")]
-    text = json.dumps([*said, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
+    run = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.federation.model_dump(mode="json")]
+    text = json.dumps([*run, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
     return hashlib.blake2b(text.encode() + track.case.trace.read_bytes(), digest_size=12).hexdigest()
 
 

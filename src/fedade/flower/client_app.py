@@ -44,9 +44,9 @@ def client_app(folder: Path) -> ClientApp:
 def _answer(folder: Path, message: Message, context: Context) -> Answer:
     """The client's answer; of a failure the server learns that it happened, and only the client's own log why."""
     try:
-        told = read_instruction(message.content)
+        instruction = read_instruction(message.content)
         identity = Identity.of(context.node_config, context.run_config)
-        return make_client(_task(folder), identity, told.run).take_turn(told)
+        return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
     except FedadeError as error:
         log.error("turn failed: %s", error)
     except Exception:
@@ -97,8 +97,8 @@ def _task(folder: Path) -> Task:
 
 @lru_cache(maxsize=1)
 def _scenario(task: str) -> Scenario:
-    said = Task.model_validate_json(task)
-    return build_scenario(said.experiment.scenario, said.seed, "cpu", cache_dir(), lambda _done, _of: None)
+    parsed = Task.model_validate_json(task)
+    return build_scenario(parsed.experiment.scenario, parsed.seed, "cpu", cache_dir(), lambda _done, _of: None)
 
 
 @lru_cache(maxsize=1)

@@ -13,17 +13,17 @@ STATUS = "flower.json"
 
 def claim(out: Path, task: Task) -> None:
     """Make a folder the task's own; one that holds another run, or something else, is refused."""
-    said, plain = out / "config.yaml", task.experiment.as_plain()
-    if not said.exists() and out.exists() and any(out.iterdir()):
+    config, plain = out / "config.yaml", task.experiment.as_plain()
+    if not config.exists() and out.exists() and any(out.iterdir()):
         raise FedadeError(f"{out} is not empty and holds no run; choose another folder with --out")
-    if said.exists() and storage.read_yaml(said) != plain:
+    if config.exists() and storage.read_yaml(config) != plain:
         raise FedadeError(f"{out} holds another run; choose another folder with --out")
-    storage.write_yaml(said, plain)
+    storage.write_yaml(config, plain)
 
 
-def write_status(out: Path, said: Mapping[str, Any]) -> None:
+def write_status(out: Path, status: Mapping[str, Any]) -> None:
     """Replace the status in a run folder."""
-    storage.write_json(out / STATUS, said)
+    storage.write_json(out / STATUS, status)
 
 
 def read_status(out: Path) -> dict[str, Any]:

@@ -76,8 +76,8 @@ class Trial:
             list(pool.map(federation.register, names))
         nodes = []
         for name, node_port in zip(names, node_ports, strict=True):
-            said = {"client": name, "state-dir": str(folder / "state")}
-            nodes.append(Supervised(processes.start(federation.supernode(name, node_port, said))))
+            node_config = {"client": name, "state-dir": str(folder / "state")}
+            nodes.append(Supervised(processes.start(federation.supernode(name, node_port, node_config))))
         run = submit(str(folder / "app"), CONNECTION, {"out": str(self.out)}, federation.environment)
         self._watch(federation, run, superlink, nodes)
 
@@ -85,10 +85,10 @@ class Trial:
         """Until the run has ended."""
         timesteps, asked = self.task.experiment.scenario.num_timesteps, time.monotonic()
         while True:
-            said = read_status(self.out)
-            if "error" in said:
-                raise FedadeError(str(said["error"]))
-            self.report(self.task.method_name, int(said.get("timestep", 0)), timesteps)
+            status = read_status(self.out)
+            if "error" in status:
+                raise FedadeError(str(status["error"]))
+            self.report(self.task.method_name, int(status.get("timestep", 0)), timesteps)
             if (self.out / "summary.json").exists() and (self.out / "report.html").exists():
                 self.report(self.task.method_name, timesteps, timesteps)
                 return

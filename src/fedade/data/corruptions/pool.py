@@ -34,8 +34,8 @@ def corrupted_pool(
     check_request(images, name, severity, seed)
     if cache_dir is None or severity == 0:
         return corrupt(images, name, severity, seed)
-    told = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
-    path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(told.encode(), digest_size=16).hexdigest()}.npy"
+    identity = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
+    path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}.npy"
     cached = _memory_map(path, images.shape)
     if cached is None:
         _write_whole(path, corrupt(images, name, severity, seed))

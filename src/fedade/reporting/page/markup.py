@@ -111,14 +111,14 @@ def origin(provenance: Mapping[str, Any]) -> dict[str, str]:
     """Where numbers came from, in short, from what a run writes down about itself."""
     versions = provenance.get("versions") or {}
     commit = provenance.get("commit")
-    told = {
+    facts = {
         "fedade": versions.get("fedade"),
         "commit": f"{commit[:10]}{' and changes' if provenance.get('dirty') else ''}" if commit else None,
         "torch": versions.get("torch"),
         "device": provenance.get("device"),
         "started": provenance.get("started"),
     }
-    return {name: str(value) for name, value in told.items() if value}
+    return {name: str(value) for name, value in facts.items() if value}
 
 
 def facts_list(facts: Mapping[str, str]) -> str:
