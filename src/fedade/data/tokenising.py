@@ -84,7 +84,7 @@ def _fitting(part: LabelledTexts, tokeniser: Tokeniser, limit: int) -> Iterator[
     whole = tokeniser([_read(*pair) for pair in zip(part.texts, part.questions, strict=True)])
     for row, numbers in enumerate(whole):
         if len(numbers) > limit:
-            yield _cut(part.texts[row], part.focus[row], part.questions[row], tokeniser, limit)
+            yield cut(part.texts[row], part.focus[row], part.questions[row], tokeniser, limit)
         else:
             yield numbers
 
@@ -93,7 +93,7 @@ def _read(text: str, question: str) -> str:
     return f"{text} {question}" if text and question else text or question
 
 
-def _cut(text: str, focus: Sequence[str], question: str, tokeniser: Tokeniser, limit: int) -> list[int]:
+def cut(text: str, focus: Sequence[str], question: str, tokeniser: Tokeniser, limit: int) -> list[int]:
     """Tokens of the question after as many words as fit, those nearest to the focus."""
     words = text.split()
     nearest = _by_nearness(words, focus)

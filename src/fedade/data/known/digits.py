@@ -1,6 +1,6 @@
 """scikit-learn's digits with a noisy sensor: real data that needs no download.
 
-1,797 handwritten digits of 8x8 pixels. Clean digits are so easy that a source model leaves 1 to 2 points to any
+1,797 handwritten digits of 8x8 pixels. Clean digits are so easy that a source model leaves little to any
 adaptation; with a fixed level of sensor noise there is something to adapt.
 """
 
