@@ -18,7 +18,6 @@ from fedade.data.corruptions import (
     PUBLISHED,
     STANDARD,
     blur,
-    contact_sheet,
     corrupt,
     corrupted_pool,
     corrupting,
@@ -280,12 +279,3 @@ def test_missing_opencv_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(FedadeError, match=r"pip install 'fedade\[vision\]'"):
         _ = opencv.cv2.cvtColor
-
-
-def test_the_contact_sheet_shows_every_corruption_and_severity():
-    sheet = contact_sheet(IMAGES[:2], enlarged=1)
-    tiles = sheet[-19 * 32 :, -6 * 32 :].reshape(19, 32, 6, 32, 3).swapaxes(1, 2)
-    for row, name in enumerate(CORRUPTIONS):
-        for severity in range(6):
-            expected = corrupt(IMAGES[row % 2][None], name, severity)[0]
-            np.testing.assert_array_equal(tiles[row, severity], expected)

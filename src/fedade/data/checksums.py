@@ -24,6 +24,12 @@ class PublishedFile:
         return self.digest.partition(":")[0]
 
 
+def published_files(listing: str) -> dict[str, PublishedFile]:
+    """Files by name, from a line for each: its size, its digest and its name."""
+    lines = (line.split() for line in listing.strip().splitlines())
+    return {name: PublishedFile(int(size), digest) for size, digest, name in lines}
+
+
 def file_digest(path: Path, algorithm: str = "sha256") -> str:
     """The digest of a file's content, written `algorithm:hex`."""
     with path.open("rb") as file:

@@ -1,7 +1,6 @@
 """Texts as rows of token numbers, made once and kept on disk."""
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache
     rows = _stored(path, sum(map(len, parts)))
     if rows is None:
         tokens = [numbers for part in parts for numbers in _fitting(part, tokeniser, max_tokens)]
-        storage.write_bytes(path, _as_file(_padded(tokens)))
+        storage.write_array(path, _padded(tokens))
         rows = _stored(path, len(tokens))
         assert rows is not None  # noqa: S101 - it was written just now
     if rows.shape[1] > tokeniser.context:
@@ -65,12 +64,6 @@ def _stored(path: Path, number: int) -> NDArray[np.int32] | None:
     except (OSError, ValueError):
         return None
     return rows if rows.dtype == np.int32 and rows.ndim == 2 and len(rows) == number else None
-
-
-def _as_file(rows: NDArray[np.int32]) -> bytes:
-    file = io.BytesIO()
-    np.save(file, rows, allow_pickle=False)
-    return file.getvalue()
 
 
 def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:

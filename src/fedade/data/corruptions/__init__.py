@@ -3,7 +3,6 @@
 from fedade.data.corruptions.corrupting import corrupt
 from fedade.data.corruptions.pool import ALGORITHM_VERSION, corrupted_pool, digest_of
 from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY, PUBLISHED, STANDARD, Corruption
-from fedade.data.corruptions.sheet import contact_sheet
 
 __all__ = [
     "ALGORITHM_VERSION",
@@ -12,7 +11,6 @@ __all__ = [
     "PUBLISHED",
     "STANDARD",
     "Corruption",
-    "contact_sheet",
     "corrupt",
     "corrupted_pool",
     "digest_of",

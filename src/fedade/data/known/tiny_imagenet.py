@@ -1,22 +1,16 @@
 """Tiny ImageNet (Stanford CS231n, 2015)."""
 
-from collections.abc import Mapping
-
-from fedade.data.checksums import PublishedFile
+from fedade.data.checksums import published_files
 from fedade.data.download import Archive
 from fedade.data.locate import DiskLayout
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.readers.tiny_folder import TinyFolder
 from fedade.data.specs import ImageSpec
 
-_FILES: Mapping[str, PublishedFile] = {
-    "train-00000-of-00005.parquet": PublishedFile(
-        39548430, "sha256:8d40084be8017c951da2241e1ebbef95eaa0741d8b180b6458cbb5fd4b26552b"
-    ),
-    "valid-00000-of-00001.parquet": PublishedFile(
-        19707006, "sha256:b9dc247a9e996fd7d7b0c759c1198c3ded4d1c0743a18c9fdf140e424e679ea2"
-    ),
-}
+_FILES = published_files("""
+39548430 sha256:8d40084be8017c951da2241e1ebbef95eaa0741d8b180b6458cbb5fd4b26552b train-00000-of-00005.parquet
+19707006 sha256:b9dc247a9e996fd7d7b0c759c1198c3ded4d1c0743a18c9fdf140e424e679ea2 valid-00000-of-00001.parquet
+""")
 
 TINY_IMAGENET = ImageSpec(
     name="tiny-imagenet",
