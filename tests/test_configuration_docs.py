@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedade.experiments.settings import Experiment, FederationSettings
+from fedade.experiments.settings import ExecutionSettings, Experiment, ProtocolSettings
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.parts.optimisers import Optimiser
@@ -24,11 +24,12 @@ SECTIONS: dict[str, tuple[str, type[BaseModel]]] = {
     "Scenario": ("scenario.", ScenarioSettings),
     "Pre-training": ("scenario.pretraining.", PretrainingSettings),
     "Text": ("scenario.text.", TextSettings),
-    "Federation": ("federation.", FederationSettings),
-    "Method: fed-ade": ("method.", FedAde),
-    "Rate": ("method.rate.", RateBounds),
-    "Optimiser": ("method.optimiser.", Optimiser),
-    "Method: fed-ade-release": ("method.", FedAdeRelease),
+    "Protocol": ("protocol.", ProtocolSettings),
+    "Execution": ("execution.", ExecutionSettings),
+    "Method: fed-ade": ("fed-ade.", FedAde),
+    "Rate": ("fed-ade.rate.", RateBounds),
+    "Optimiser": ("fed-ade.optimiser.", Optimiser),
+    "Method: fed-ade-release": ("fed-ade-release.", FedAdeRelease),
 }
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedade.core import trace
-from fedade.experiments.bench import work
-from fedade.experiments.tracks import run_one
+from fedade.runner import work
+from fedade.runner.clocks import build_clock
 
 
 def told(done):
@@ -20,14 +20,14 @@ def told(done):
 
 @pytest.fixture
 def tracks(monkeypatch):
-    """Every track that is run, by the address of its cell and its method."""
+    """Every cell that is run, by its address and its method."""
     ran: list[tuple[str, str]] = []
 
-    def counted(experiment, folder, *rest):
-        ran.append((folder.name, experiment.methods[0]))
-        return run_one(experiment, folder, *rest)
+    def counted(experiment, federations, states):
+        ran.append((states.parent.name, experiment.entry.method))
+        return build_clock(experiment, federations, states)
 
-    monkeypatch.setattr(work, "run_one", counted)
+    monkeypatch.setattr(work, "build_clock", counted)
     return ran
 
 
@@ -138,7 +138,7 @@ def test_a_cell_that_failed_for_a_passing_reason_can_be_mended(bench, tmp_path, 
         raise RuntimeError("no space\nleft on device")
 
     with monkeypatch.context() as passing:
-        passing.setattr(work, "run_one", broken)
+        passing.setattr(work, "build_clock", broken)
         failed = json.loads(bench("tiny", "--out", "t", "--only", "method=source", "--json", code=1).stdout)["failed"]
     assert {one["reason"] for one in failed} == {"RuntimeError: no space left on device"}
     mended = json.loads(
@@ -152,7 +152,7 @@ def test_a_full_gpu_is_told_in_one_line_with_the_remedy(bench, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of")
 
-    monkeypatch.setattr(work, "run_one", full)
+    monkeypatch.setattr(work, "build_clock", full)
     failed = json.loads(bench("tiny", "--out", "t", "--only", "method=source", "--json", code=1).stdout)["failed"]
     (reason,) = {one["reason"] for one in failed}
     assert "--jobs" in reason
@@ -224,12 +224,12 @@ def test_a_folder_of_something_else_is_refused_and_kept(bench, tmp_path):
 
     bench("tiny", "--out", "t", "--only", "method=source", code=0)
     refused = bench("faulty", "--out", "t", code=2).stderr
-    assert "holds results of another suite (tiny there, faulty now)" in refused
+    assert "holds another suite (suite: 'tiny' there, 'faulty' now)" in refused
     said = json.loads((tmp_path / "t" / "suite.json").read_text())
-    for key, value in (("version", "0.0.1"), ("format", 0)):
+    for key, value in (("version", "0.0.1"), ("schema", 0)):
         (tmp_path / "t" / "suite.json").write_text(json.dumps({**said, key: value}))
         refused = bench("tiny", "--out", "t", code=2).stderr
-        assert f"holds results of another {key} ({value} there, {said[key]} now)" in refused
+        assert f"holds another suite ({key}: {value!r} there, {said[key]!r} now)" in refused
         assert len(refused.splitlines()) == 1
     (tmp_path / "t" / "suite.json").write_text("{")
     assert "suite.json is not readable JSON" in bench("tiny", "--out", "t", code=2).stderr

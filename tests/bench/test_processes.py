@@ -14,19 +14,21 @@ import numpy as np
 import pytest
 
 from fedade.core import trace
+from fedade.core.events import Listener
 from fedade.core.optional import OptionalModule
-from fedade.experiments.bench import engines, work
-from fedade.experiments.bench.engines import ProcessLostError, engine_of
-from fedade.experiments.bench.work import Task, rates_from, run_task, tasks_of
+from fedade.runner import executors, work
+from fedade.runner.executors import ProcessLostError, executor_of
+from fedade.runner.running import tasks_of
+from fedade.runner.work import Task, Worker
 
 from .tiny import LONG, TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def double_or_die(number, report):
+def double_or_die(worker, number):
     """Work that kills its own process for some numbers."""
-    report(f"task {number}", 1, 2)
+    worker.listener.on_preparation(f"task {number}", 1, 2)
     if number % 10 == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return 2 * number
@@ -35,13 +37,18 @@ def double_or_die(number, report):
 @pytest.mark.slow
 def test_a_lost_process_costs_only_its_own_task():
     heard = []
-    with engine_of("local", 2, "cpu") as engine:
-        answers = dict(engine(double_or_die, [0, 3, 1], lambda *told: heard.append(told)))
-        again = dict(engine(double_or_die, [2], lambda *told: None))
+
+    class Hearing(Listener):
+        def on_preparation(self, *event):
+            heard.append(event)
+
+    with executor_of("local", 2, False, Hearing()) as execute:
+        answers = dict(execute(double_or_die, [0, 3, 1]))
+        again = dict(execute(double_or_die, [2]))
         for idle in active_children():
             idle.kill()
             idle.join()
-        later = dict(engine(double_or_die, [4], lambda *told: None))
+        later = dict(execute(double_or_die, [4]))
     assert isinstance(answers.pop(3), ProcessLostError)
     assert answers == {0: 0, 1: 2}
     assert again == {2: 4}, "the engine goes on with new processes"
@@ -113,7 +120,7 @@ def test_a_killed_suite_goes_on_and_ends_with_the_same_bits(bench, tmp_path, cac
     assert whole.keys() == mended.keys()
     for key, values in whole.items():
         np.testing.assert_array_equal(values, mended[key], err_msg=str(key))
-    assert not list(killed.rglob("checkpoint")), "nothing is left of the way there"
+    assert not list(killed.rglob("rows-*")), "nothing is left of the way there"
 
 
 @pytest.mark.slow
@@ -136,23 +143,23 @@ def test_a_cell_in_other_hands_is_left_alone_then_waited_for(cache, tmp_path, mo
     process = start(tmp_path, cache, "long", "--only", "method=fed-ade", "--only", "schedule=lin")
     try:
         assert wait_for(lambda: list(tmp_path.rglob("rows-*.parquet")), process)
-        (task,) = tasks_of([cell], tmp_path, "cpu", retry_failed=False)
-        (finding,) = run_task(task, lambda *told: None)
-        assert finding.state == "busy"
+        (task,) = tasks_of([cell], tmp_path, retry_failed=False)
+        (status,) = Worker(Listener()).run(task)
+        assert status.state == "busy"
         end(process)  # whoever waits takes over
-        (finding,) = run_task(Task((cell,), tmp_path, "cpu", wait=True), lambda *told: None)
-        assert finding.state == "done"
+        (status,) = Worker(Listener()).run(Task((cell,), tmp_path, wait=True))
+        assert status.state == "done"
     finally:
         end(process)
 
 
 def test_cells_that_fill_a_gpu_together_are_those_that_differ_in_seed_and_schedule(tmp_path):
     cells = TINY.cells((0, 1))
-    together = tasks_of(cells, tmp_path, "cuda", retry_failed=False)
+    together = tasks_of([cell.computed_on("cuda", None) for cell in cells], tmp_path, retry_failed=False)
     assert [len(task.cells) for task in together] == [4] * 4
     for task in together:
         assert len({cell.method for cell in task.cells}) == 1
-    assert [len(task.cells) for task in tasks_of(cells, tmp_path, "cpu", retry_failed=False)] == [1] * len(cells)
+    assert [len(task.cells) for task in tasks_of(cells, tmp_path, retry_failed=False)] == [1] * len(cells)
 
 
 @pytest.fixture
@@ -163,8 +170,9 @@ def batch(cache, monkeypatch):
 
 
 def test_cells_run_together_find_what_they_find_alone(batch, tmp_path):
-    together = run_task(Task(batch, tmp_path / "together", "cpu"), lambda *told: None)
-    alone = [run_task(Task((cell,), tmp_path / "alone", "cpu"), lambda *told: None)[0] for cell in batch]
+    worker = Worker(Listener())
+    together = worker.run(Task(batch, tmp_path / "together"))
+    alone = [worker.run(Task((cell,), tmp_path / "alone"))[0] for cell in batch]
     assert [one.state for one in together] == ["done"] * 4
     for one, other in zip(together, alone, strict=True):
         assert one.result.accuracy_post == pytest.approx(other.result.accuracy_post, abs=1e-3)
@@ -172,30 +180,27 @@ def test_cells_run_together_find_what_they_find_alone(batch, tmp_path):
 
 
 def test_cells_run_together_replay_rates_of_their_own(batch, tmp_path):
-    lenders = run_task(Task(batch, tmp_path, "cpu"), lambda *told: None)
+    worker = Worker(Listener())
+    lenders = worker.run(Task(batch, tmp_path))
     lent = {cell.address: one for cell, one in zip(batch, lenders, strict=True)}
     replaying = tuple(cell for cell in TINY.cells((0, 1)) if cell.method == "fix-lr-mean")
-    found = run_task(Task(replaying, tmp_path, "cpu"), lambda *told: None)
+    found = worker.run(Task(replaying, tmp_path))
     for cell, one in zip(replaying, found, strict=True):
-        expected = lent[rates_from(cell).address].result.learning_rate_mean
+        expected = lent[cell.lender.address].result.learning_rate_mean
         assert one.result.learning_rate_mean == pytest.approx(expected, rel=1e-4)
     assert len({round(one.result.learning_rate_mean, 9) for one in found}) > 1
 
 
 def test_a_batch_that_fails_is_run_cell_by_cell(batch, tmp_path, monkeypatch):
-    def broken(*_):
-        raise RuntimeError("out of memory")
+    alone = work.build_clock
 
-    alone = work.run_one
+    def one_diverges(experiment, federations, states):
+        if len(federations) > 1 or experiment.seed == 1:
+            raise RuntimeError("out of memory" if len(federations) > 1 else "diverged")
+        return alone(experiment, federations, states)
 
-    def one_diverges(experiment, *rest):
-        if experiment.seeds == (1,):
-            raise RuntimeError("diverged")
-        return alone(experiment, *rest)
-
-    monkeypatch.setattr(work, "run_together", broken)
-    monkeypatch.setattr(work, "run_one", one_diverges)
-    found = run_task(Task(batch, tmp_path, "cpu"), lambda *told: None)
+    monkeypatch.setattr(work, "build_clock", one_diverges)
+    found = Worker(Listener()).run(Task(batch, tmp_path))
     assert {cell.seed: (one.state, one.reason) for cell, one in zip(batch, found, strict=True)} == {
         0: ("done", None),
         1: ("failed", "RuntimeError: diverged"),
@@ -214,7 +219,7 @@ def test_ray_runs_the_same_cells(bench, tmp_path, cache):
 
 
 def test_ray_is_missed_with_a_remedy(bench, monkeypatch):
-    monkeypatch.setattr(engines, "ray", OptionalModule("a_ray_that_is_not_there", "ray"))
+    monkeypatch.setattr(executors, "ray", OptionalModule("a_ray_that_is_not_there", "ray"))
     done = bench("tiny", "--engine", "ray", code=2)
     assert "pip install 'fedade[ray]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1

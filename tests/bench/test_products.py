@@ -8,22 +8,23 @@ import pytest
 
 from fedade.core import trace
 from fedade.core.errors import FedadeError
-from fedade.experiments import products
-from fedade.experiments.bench.folder import CellFolder, claim, examine, records
+from fedade.core.events import Listener
 from fedade.experiments.suites import SUITES
 from fedade.experiments.suites.selecting import select
-from fedade.experiments.tracks import Track
+from fedade.products import suite_products
+from fedade.products.suite_folder import claim_suite
+from fedade.runner.store import CellFolder, examine, records
 
 
 def made_up(folder, cell, accuracy, rows=None):
     """A finished cell that always had the same accuracy."""
     place = CellFolder(folder, cell)
-    place.begin("cpu")
+    place.begin({})
     scenario = cell.experiment.scenario
     count = scenario.num_clients * scenario.num_timesteps if rows is None else rows
     columns = {"accuracy_post": np.full(count, accuracy), "accuracy_pre": np.zeros(count), "bytes_sent": np.ones(count)}
     table = trace.to_table(columns).replace_schema_metadata({"seconds": "1.5"})
-    trace.write(Track(cell.method, cell.seed).folder(place.path) / "trace.parquet", table)
+    trace.write(place.trace, table)
     return place
 
 
@@ -31,18 +32,18 @@ def made_up(folder, cell, accuracy, rows=None):
 def drawn(monkeypatch):
     """Every figure of accuracy that is drawn: panels by title."""
     seen = {}
-    draw = products.accuracy_against
+    draw = suite_products.accuracy_against
 
     def noted(panels, title):
         seen[title] = {panel.setting: {curve.name: curve for curve in panel.curves} for panel in panels}
         return draw(panels, title)
 
-    monkeypatch.setattr(products, "accuracy_against", noted)
+    monkeypatch.setattr(suite_products, "accuracy_against", noted)
     return seen
 
 
 def finish(suite, folder):
-    return products.finish(SUITES[suite], folder, "cpu", lambda *told: None)
+    return suite_products.finish(SUITES[suite], folder, Listener())
 
 
 def test_the_rates_figure_has_a_point_for_every_bound(tmp_path, drawn):
@@ -89,7 +90,7 @@ def test_results_are_in_the_order_of_the_suite_and_open_or_damaged_cells_are_no_
         (done.labels["row"], "done", "0.25", ""),
         (failed.labels["row"], "failed", "", "no luck"),
     ]
-    states = {one.cell.labels["row"]: one.finding.state for one in records(tmp_path)}
+    states = {one.cell.labels["row"]: one.status.state for one in records(tmp_path)}
     assert states == {
         cell.labels["row"]: state
         for cell, state in zip((done, failed, begun, damaged), ("done", "failed", "open", "damaged"), strict=True)
@@ -105,7 +106,7 @@ def test_a_trace_without_all_its_rows_is_no_result(tmp_path):
 
 
 def test_a_suite_without_results_leaves_no_list(tmp_path):
-    claim(tmp_path, "smoke")
+    claim_suite(tmp_path, SUITES["smoke"])
     assert finish("smoke", tmp_path) == []
     assert json.loads((tmp_path / "suite.json").read_text())["suite"] == "smoke"
     assert finish("theory", tmp_path) == []

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
+from fedade.experiments import cell as cells_module
+from fedade.experiments.cell import COMMON
 from fedade.experiments.suites import SUITES, suite_of
-from fedade.experiments.suites.cell import COMMON, Row, grid
+from fedade.experiments.suites.grid import Row, grid
 from fedade.experiments.suites.selecting import select
 from fedade.methods import METHODS
 from fedade.reporting import names, paper
@@ -35,7 +37,7 @@ def test_no_two_cells_of_a_suite_have_the_same_labels_or_compute_the_same(name):
     for cell in cells:
         assert tuple(cell.labels)[: len(COMMON)] == COMMON
         assert cell.labels["suite"] == name
-        assert cell.experiment.methods == (cell.labels["method"],)
+        assert cell.experiment.entry.method == cell.method == cell.labels["method"]
         assert cell.experiment.seeds == (cell.labels["seed"],)
         assert cell.experiment.scenario.schedule == cell.labels["schedule"]
 
@@ -91,13 +93,21 @@ def test_an_address_tells_every_setting_apart(changes):
     assert (cell.batch == BASE.batch) == (set(changes) <= {"seed", "schedule"}), "what a GPU may run together"
 
 
-def test_an_address_ignores_labels_where_data_lie_and_what_the_method_does_not_have(tmp_path):
-    assert BASE.reading_from(tmp_path).address == BASE.address
-    assert BASE.reading_from(tmp_path).experiment.scenario.data_dir == tmp_path.resolve()
-    assert changed(method="source", settings={"use_unc": False}).address == changed(method="source").address
+def test_an_address_ignores_labels_where_data_lie_what_computes_and_other_methods(tmp_path):
+    elsewhere = BASE.computed_on("cuda:1", tmp_path).changed(["execution.precision=bf16", "tent.adaptation_steps=9"])
+    assert elsewhere.address == BASE.address
+    assert elsewhere.experiment.scenario.data_dir == tmp_path.resolve()
+    assert elsewhere.experiment.execution.device == "cuda:1"
+    assert BASE.changed(["fed-ade.use_unc=false"]).address == changed(settings={"use_unc": False}).address
+    assert changed(settings={"use_unc": False}).changed(["fed-ade.use_unc=true"]).address == BASE.address
     assert changed(settings={"use_unc": True}).address == BASE.address, "a default, said or not"
     (other,) = grid("other", ("digits-label",), (Row("name", "fed-ade"),), (0,), ("lin",), varied={"alpha": 1.0})
     assert other.address == BASE.address
+
+
+def test_an_address_changes_with_the_schema_of_what_is_stored(monkeypatch):
+    monkeypatch.setattr(cells_module, "SCHEMA", cells_module.SCHEMA + 1)
+    assert changed().address != BASE.address
 
 
 CELLS = [*ALL["smoke"], *ALL["fig-lr"][:400]]

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from fedade.experiments.suites import SUITES
-from fedade.experiments.suites.cell import Row, grid
 from fedade.experiments.suites.selecting import select
 from fedade.reporting import names, paper
 
@@ -28,23 +27,6 @@ def test_every_number_of_the_papers_text_benchmark_has_a_cell_for_every_seed():
 )  # fmt: skip
 def test_rates_are_the_papers_for_text(row, low, mid, high):
     (cell,) = select(LAMA, [f"row={row}", "schedule=lin", "seed=0"])
-    rate = cell.experiment.build_method(cell.method).rate
+    rate = cell.configured.rate
     for wanted, found in ((low, rate.low), (mid, rate.mid), (high, rate.high)):
         assert wanted in (None, found)
-
-
-def test_settings_that_came_later_rename_no_older_cell():
-    def address(method=None, scenario=None):
-        row = Row("row", "fed-ade", method or {})
-        (cell,) = grid("s", ("digits-label",), (row,), (0,), ("lin",), changes={"scenario": scenario or {}})
-        return cell.address
-
-    assert address() == "44706b29d8737f8a"
-    assert address({"optimiser": {"name": "sgd"}, "reference_draws": "epoch"}, {"supports": "all"}) == address()
-    changed = [
-        address({"optimiser": {"name": "adamw"}}),
-        address({"reference_draws": "prior"}),
-        address(scenario={"supports": "disjoint", "num_clients": 5}),
-        address(scenario={"text": {"rank": 4}}),
-    ]
-    assert len({address(), *changed}) == 5

@@ -1,6 +1,6 @@
 """A suite of seconds, and the command line that knows it: `python -m tests.bench.tiny bench tiny ...`.
 
-`TINY_LOG` names a file that gets a line for every track that is run in the process.
+`TINY_LOG` names a file that gets a line for every cell that is run in the process.
 """
 
 import os
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedade.cli.main import main
-from fedade.experiments.bench import work
+from fedade.experiments.cell import Cell
 from fedade.experiments.suites import SUITES
-from fedade.experiments.suites.cell import Cell, Row, Suite, grid
-from fedade.experiments.tracks import run_one
+from fedade.experiments.suites.grid import Row, Suite, grid
+from fedade.runner import work
+from fedade.runner.clocks import build_clock
 
 SCENARIO = {"num_clients": 6, "num_timesteps": 3, "samples": 10}
 ROWS = (Row("source", "source"), Row("FTH", "fth"), Row("Fed-ADE", "fed-ade"), Row("fix-lr-mean", "fix-lr-mean"))
@@ -42,16 +43,15 @@ FAULTY = suite(
 )
 
 
-def logged(*arguments: Any, **options: Any) -> Any:
-    """`run_one`, noted down."""
-    experiment, folder = arguments[:2]
+def logged(experiment: Any, federations: Any, states: Path) -> Any:
+    """`build_clock`, noted down."""
     with Path(os.environ["TINY_LOG"]).open("a") as log:
-        log.write(f"{folder.name} {experiment.methods[0]}\n")
-    return run_one(*arguments, **options)
+        log.write(f"{states.parent.name} {experiment.entry.method}\n")
+    return build_clock(experiment, federations, states)
 
 
 if __name__ == "__main__":
     SUITES.update({one.name: one for one in (TINY, LONG, FAULTY)})  # type: ignore[attr-defined]
     if "TINY_LOG" in os.environ:
-        work.run_one = logged
+        work.build_clock = logged
     main()

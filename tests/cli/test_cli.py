@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from fedade.cli.main import main
-from fedade.core import trace
+from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 
 TINY = [
@@ -103,7 +103,7 @@ def test_a_killed_run_ends_with_the_same_bits(fedade, tmp_path, cache):
     fedade(*words, "--out", "whole", "--json", check=True)
     command = [sys.executable, "-m", "fedade", *words, "--out", "killed"]
     environment = {**os.environ, "FEDADE_CACHE": cache}
-    worlds = tmp_path / "killed" / "checkpoint"
+    worlds = tmp_path / "killed" / "cells"
     for kill in range(2):
         process = subprocess.Popen(
             command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
@@ -127,9 +127,9 @@ def test_a_killed_run_ends_with_the_same_bits(fedade, tmp_path, cache):
 
 
 def test_equal_bounds_from_the_command_line_are_a_fixed_rate(fedade):
-    low = ["--set", "method.rate.low=0.02", "--set", "method.rate.high=0.02"]
+    low = ["--set", "fed-ade.rate.low=0.02", "--set", "fed-ade.rate.high=0.02"]
     adaptive = fedade("run", *TINY, *low, "--method", "fed-ade", "--json", check=True)
-    fixed = fedade("run", *TINY, "--set", "method.rate.mid=0.02", "--method", "fix-lr-mid", "--json", check=True)
+    fixed = fedade("run", *TINY, "--set", "fix-lr-mid.rate.mid=0.02", "--method", "fix-lr-mid", "--json", check=True)
     one, other = (json.loads(done.stdout)["results"][0] for done in (adaptive, fixed))
     assert {key: one[key] for key in ("accuracy_post", "accuracy_pre", "learning_rate_mean")} == {
         key: other[key] for key in ("accuracy_post", "accuracy_pre", "learning_rate_mean")
@@ -152,17 +152,23 @@ BAD = [
     (["run", "--set", "scenario.alfa=1"], "scenario.alfa: there is no such setting"),
     (["run", "--set", "scenario.kind=sideways"], "'label', 'covariate', 'both' or 'none'"),
     (["run", "--set", "scenario.num_clients=0"], "scenario.num_clients"),
-    (["run", "--set", "federation.participation=1.5"], "federation.participation"),
-    (["run", "--set", "method.rate.low=1"], "low 1 > high"),
-    (["run", "--set", "method.speed=1"], "method.speed: no method has this setting"),
+    (["run", "--set", "protocol.participation=1.5"], "protocol.participation"),
+    (["run", "--set", "fed-ade.rate.low=1"], "low 1 > high"),
+    (["run", "--set", "fed-ade.speed=1"], "fed-ade.speed: there is no such setting of fed-ade"),
+    (["run", "--set", "tent.adaptation_step=1"], "did you mean adaptation_steps?"),
+    (["run", "--set", "method.batch_size=1"], "method.batch_size: say which method's, for example fed-ade.batch_size"),
+    (["run", "--set", "methods=[{tent: {}, sar: {}}]"], "name one method"),
+    (["run", "--set", "methods=[{name: a, tent: {}}, {name: a, sar: {}}]"], "two rows are called 'a'"),
+    (["run", "--set", "federation.colour=red"], "federation.colour: there is no such setting"),
     (["run", "--set", "scenario.alpha"], "expected key=value"),
     (["run", "--set", "scenario.dataset=cifer10"], "unknown dataset 'cifer10'"),
     (["run", "--set", "scenario.model=vgg"], "unknown model 'vgg'"),
     (["run", "--set", "scenario.train_size=5000"], "scenario.train_size"),
-    (["run", "--set", "federation.precision=bf16"], "federation.precision: bf16 needs a GPU"),
+    (["run", "--set", "execution.precision=bf16"], "execution.precision: bf16 needs a GPU"),
     (["run", "--set", "scenario.personal=[nose.]"], "leaves no personal parameter"),
     (["run", "--seed", "-1"], "seeds are whole numbers"),
     (["run", "--device", "cuda"], "no GPU"),
+    (["run", "--device", "gpu"], "execution.device: choose cpu, cuda or cuda:NUMBER (given: 'gpu')"),
     (["run", "--resume", "nowhere"], "there is no run in this folder"),
     (["run", *TINY, "--out", "/proc/none"], "cannot write"),
     (["report", "nowhere"], "holds no finished run"),
@@ -211,18 +217,65 @@ def test_a_folder_with_another_run_is_refused_and_kept(fedade, tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_a_truncated_checkpoint_is_named_and_nothing_is_lost(fedade, tmp_path):
-    fedade("run", *TINY, "--method", "source", "--method", "fed-ade", "--out", "r", check=True)
-    track = tmp_path / "r" / "checkpoint" / "fed-ade-0"
-    finished = (track / "trace.parquet").read_bytes()
-    (track / "trace.parquet").unlink()
-    (track / "world.safetensors").write_bytes(finished[:40])
+def test_a_truncated_checkpoint_is_named_and_costs_its_own_cell_only(fedade, tmp_path):
+    words = ["run", *TINY, "--method", "source", "--method", "fed-ade", "--out", "r"]
+    fedade(*words, check=True)
+    whole = rows_of(tmp_path / "r")
+    paths = (tmp_path / "r").rglob("cell.json")
+    (cell,) = [path.parent for path in paths if storage.read_json(path)["labels"]["method"] == "fed-ade"]
+    finished = (cell / "trace.parquet").read_bytes()
+    for name in ("trace.parquet", "result.json"):
+        (cell / name).unlink()
+    (cell / "world.safetensors").write_bytes(finished[:40])
     done = fedade("run", "--resume", "r")
-    assert done.returncode == 2
+    assert done.returncode == 1
+    assert "fed-ade failed" in done.stderr
     assert "world.safetensors is damaged" in done.stderr
-    assert (tmp_path / "r" / "checkpoint" / "source-0" / "trace.parquet").exists()
-    (track / "world.safetensors").unlink()
+    assert "source" in done.stdout, "what is done is shown"
     fedade("run", "--resume", "r", check=True)
+    for name, values in rows_of(tmp_path / "r").items():
+        np.testing.assert_array_equal(values, whole[name], err_msg=name)
+
+
+def test_a_checkpoint_of_other_weights_is_refused_with_both_named(fedade, tmp_path):
+    fedade("run", *TINY, "--method", "fed-ade", "--out", "r", check=True)
+    (cell,) = [path.parent for path in (tmp_path / "r").rglob("cell.json")]
+    weights = json.loads((cell / "cell.json").read_text())["identity"]["weights"]
+    for name in ("trace.parquet", "result.json"):
+        (cell / name).unlink()
+    storage.save_tensors(cell / "world.safetensors", {}, {"timestep": "1", "spent": "0", "weights": "those of before"})
+    done = fedade("run", "--resume", "r")
+    assert f"was begun with other weights (those of before there, {weights} now)" in done.stderr
+
+
+def test_a_failed_start_claims_nothing(fedade, tmp_path):
+    assert fedade("run", *TINY, "--set", "scenario.dataset=cifer10", "--out", "r").returncode == 2
+    fedade("run", *TINY, "--method", "source", "--out", "r", check=True)
+
+
+def test_each_row_has_its_own_settings(fedade):
+    rows = "methods=[fed-ade, {name: careful, fed-ade: {rate: {high: 0.03}}}, {fix-lr-mid: {batch_size: 50}}]"
+    done = fedade("run", *TINY, "--set", rows, "--set", "fix-lr-mid.rate.mid=0.04", "--json", check=True)
+    found = {one["method"]: one["learning_rate_mean"] for one in json.loads(done.stdout)["results"]}
+    assert found["careful"] == pytest.approx(0.03), "its bounds are equal"
+    assert found["fed-ade"] > 0.031, "the other row keeps its own"
+    assert found["fix-lr-mid"] == pytest.approx(0.04)
+
+
+def test_words_of_the_last_version_are_understood_with_a_line_that_says_how_to_write_them_now(fedade):
+    old = ["--set", "federation.participation=0.5", "--set", "method.rate.mid=0.02", "--method", "fix-lr-mid"]
+    done = fedade("run", *TINY, *old, "--json", check=True)
+    assert "federation.participation is protocol.participation now" in done.stderr
+    assert "method.rate is fix-lr-mid.rate now" in done.stderr
+    new = ["--set", "protocol.participation=0.5", "--set", "fix-lr-mid.rate.mid=0.02", "--method", "fix-lr-mid"]
+    same = json.loads(fedade("run", *TINY, *new, "--json", check=True).stdout)
+    assert same == json.loads(done.stdout), "the same run, found again"
+
+
+def test_who_is_scored_is_part_of_a_run(fedade, tmp_path):
+    words = ["--set", "protocol.scored_clients=2", "--method", "fed-ade", "--out", "r", "--json"]
+    fedade("run", *TINY, *words, check=True)
+    assert len(trace.read(tmp_path / "r" / "trace.parquet")) == 2 * 3
 
 
 def test_debug_shows_the_traceback(fedade):

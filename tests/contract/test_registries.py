@@ -13,10 +13,10 @@ from fedade.data.inventory import describe
 from fedade.data.known.digits import digits
 from fedade.data.registry import DATASETS
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor
+from fedade.experiments.suites.grid import PAPER_SCHEDULES
 from fedade.maths.schedules import SCHEDULES, Schedule
 from fedade.models import FAMILIES, MODELS
 from fedade.reporting.figures import CHARTS, figures
-from fedade.reporting.names import PAPER_SCHEDULES
 from fedade.scenarios import ScenarioSettings
 from fedade.scenarios.pools import corruption_names
 from fedade.scenarios.streams import client_schedules

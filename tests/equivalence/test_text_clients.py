@@ -18,10 +18,10 @@ from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.core.threads import SMALL_NETWORK
 from fedade.core.tokens import PADDING
-from fedade.experiments.settings import Experiment, FederationSettings
-from fedade.experiments.tracks import _check_precision, client_maps
+from fedade.experiments.settings import ExecutionSettings, Experiment
 from fedade.models.text import build_text
 from fedade.models.text.tiny import VOCABULARY, tiny_llama
+from fedade.runner.clocks import check_precision, client_maps
 
 CLIENTS, TEXTS, LENGTH, CLASSES, SEED = 5, 4, 12, 7, 3
 TARGETS = ("q_proj", "k_proj", "v_proj")
@@ -142,7 +142,7 @@ def test_text_clients_are_vectorised_in_chunks_that_their_hidden_states_bound(de
     deployment = SimpleNamespace(
         network=network, parameters=parameters, reference=Reference(texts()[0], LABELS[0])
     )  # fmt: skip
-    maps = client_maps(FederationSettings(), SimpleNamespace(deployment=deployment), samples, device)
+    maps = client_maps(ExecutionSettings(device=device), SimpleNamespace(deployment=deployment), samples)
     assert maps.forward == maps.update == Vectorised(at_once)
 
 
@@ -152,9 +152,9 @@ def test_text_clients_are_vectorised_in_chunks_that_their_hidden_states_bound(de
     ("timm:resnet18", "cuda", "bf16 is for small-cnn, .* and text models; timm:resnet18"),
 ])  # fmt: skip
 def test_text_models_may_compute_in_bf16_on_a_gpu(model, device, told):
-    experiment = Experiment(scenario={"model": model}, federation={"precision": "bf16"})
+    experiment = Experiment(scenario={"model": model}, execution={"precision": "bf16", "device": device})
     if told is None:
-        _check_precision(experiment, device)
+        check_precision(experiment)
     else:
         with pytest.raises(FedadeError, match=told):
-            _check_precision(experiment, device)
+            check_precision(experiment)

@@ -20,7 +20,7 @@ from fedade.methods import METHODS
 from fedade.reporting.theory_results import COMPARATORS, MEASURES
 
 from ..helpers import clock
-from .theories import CHOSEN, METHOD, SCENARIO, SETTINGS, run_case
+from .theories import CHOSEN, FED_ADE, SCENARIO, SETTINGS, run_case
 
 
 def rewritten(case: Case, path: Path, change) -> Case:
@@ -91,7 +91,7 @@ def test_a_square_wave_is_as_long_as_its_jumps(written, cases):
 
 def test_a_replay_sees_the_signals_that_the_run_wrote(scenario_factory):
     scenario = scenario_factory(**SCENARIO)
-    method = METHODS["fed-ade"](**METHOD)
+    method = METHODS["fed-ade"](**FED_ADE)
     oracle = oracle_of(scenario, 0, np.arange(6), SETTINGS)
     ticking = clock(method, scenario)
     rows = list(ticking.run(ticking.beginning()))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedade.core import storage
-from fedade.experiments.presets import merged
+from fedade.experiments.settings import merged
 from fedade.flower import exchange
 from fedade.flower.client_app import client_app
 from fedade.flower.identity import numbered_name
@@ -27,7 +27,7 @@ SETTINGS = {
         "reference_size": 20,
         "pretraining": {"epochs": 2},
     },
-    "federation": {"rounds": 2, "participation": 0.5},
+    "protocol": {"rounds": 2, "participation": 0.5},
     "method": {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}},
     "methods": ["fed-ade"],
 }

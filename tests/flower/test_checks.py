@@ -74,7 +74,7 @@ def poisoned(kind: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Ten
 
 @pytest.mark.parametrize("kind", ["nan", "shape", "head", "far"])
 def test_a_bad_client_is_named_counted_and_left_out(make_task, make_grid, tmp_path, caplog, kind):
-    task = make_task(federation={"participation": 1.0, "rounds": 1}, flower={"quorum": 0.75, "retries": 0})
+    task = make_task(protocol={"participation": 1.0, "rounds": 1}, flower={"quorum": 0.75, "retries": 0})
     honest, attacked = make_grid(task), make_grid(task)
     bad = next(node for node, said in attacked.nodes.items() if said["client"] == "client-0002")
 

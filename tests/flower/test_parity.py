@@ -18,7 +18,7 @@ METHODS = ("fed-ade", "fix-lr-mid", "tent", "fed-poe", "fed-ccfa")
 
 @pytest.mark.parametrize("method", [*METHODS, "oracle-prior", "fth"])
 def test_real_messages_give_the_simulators_trace(make_task, served, tmp_path, method):
-    task = make_task(methods=[method], scenario={"kind": "both"}, federation={"score_fresh": True})
+    task = make_task(methods=[method], scenario={"kind": "both"}, protocol={"score_fresh": True})
     served(task)
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
 
@@ -63,7 +63,7 @@ def up(task, folder, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_deployment_with_tls_and_authentication_gives_the_simulators_trace(make_task, tmp_path):
-    task = make_task(scenario={"num_clients": 2, "num_timesteps": 1}, federation={"rounds": 1})
+    task = make_task(scenario={"num_clients": 2, "num_timesteps": 1}, protocol={"rounds": 1})
     done = up(task, tmp_path, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["results"][0]["method"] == "fed-ade"

@@ -79,7 +79,7 @@ def test_a_private_run_reports_its_epsilon(make_task, make_grid, tmp_path):
 def test_updates_leave_a_private_client_clipped(make_task, make_grid, tmp_path):
     from safetensors.torch import load
 
-    task = make_task(federation={"rounds": 1}, scenario={"num_timesteps": 1}, flower={
+    task = make_task(protocol={"rounds": 1}, scenario={"num_timesteps": 1}, flower={
         "privacy": {"noise_multiplier": 2.0, "clipping_norm": 1e-4}
     })  # fmt: skip
     grid = make_grid(task)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedade.core import storage, trace
-from fedade.experiments.presets import merged
+from fedade.experiments.settings import merged
 from fedade.flower.app_template import init_app
 from fedade.flower.certificates import LOOPBACK, make_certificates
 from fedade.flower.processes import ProcessGroup
@@ -40,7 +40,7 @@ def live(tmp_path):
 
 
 def pair(make_task, **settings):
-    return make_task(**merged({"scenario": {"num_clients": 2}, "federation": {"participation": 1.0}}, settings))
+    return make_task(**merged({"scenario": {"num_clients": 2}, "protocol": {"participation": 1.0}}, settings))
 
 
 def test_a_node_killed_in_a_round_continues_from_its_last_completed_one(make_task, live, tmp_path):
@@ -146,7 +146,7 @@ def test_a_client_that_sends_rubbish_is_named_and_left_out(cache, live, tmp_path
     (tmp_path / "poisoned_stream.py").write_text(POISON.format(kind=kind))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     flower = {"stream": {"kind": "import", "path": "poisoned_stream:batches"}, "clients": ["ada", "mallory"]}
-    above = {"scenario": {"num_clients": 2, "num_timesteps": 1}, "federation": {"rounds": 1, "participation": 1.0}}
+    above = {"scenario": {"num_clients": 2, "num_timesteps": 1}, "protocol": {"rounds": 1, "participation": 1.0}}
     init_app(tmp_path / "app", merged(merged(SETTINGS, above), {"flower": flower}), lambda *_: None)
     federation = live(read_task(tmp_path / "app"))
     stored = str(tmp_path / "app" / "deployment.safetensors")

@@ -46,7 +46,7 @@ def test_whatever_mean_a_method_takes_it_is_the_centre():
 def test_a_run_with_a_robust_centre_differs_from_the_mean(make_task, make_grid, tmp_path, aggregation):
     rates = {}
     for name in ("mean", aggregation):
-        task = make_task(federation={"participation": 1.0}, flower={"aggregation": name, "trim": 0.3})
+        task = make_task(protocol={"participation": 1.0}, flower={"aggregation": name, "trim": 0.3})
         adapt(task, make_grid(task), tmp_path / name)
         rates[name] = told(task, tmp_path / name)["s_rep"].to_pylist()[-1]
     assert np.isfinite(rates[aggregation])

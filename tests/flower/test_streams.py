@@ -10,7 +10,7 @@ import torch
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
-from fedade.experiments.presets import merged
+from fedade.experiments.settings import merged
 from fedade.flower.app_template import init_app
 from fedade.flower.client_app import client_app
 from fedade.flower.server_app import serve
@@ -94,7 +94,7 @@ def test_a_function_that_is_not_there_is_named():
 def clinic(cache, tmp_path, quick):
     """Two clients with folders of their own, on the deployment that `init` stored."""
     said = {"flower": {"stream": {"kind": "folder", "path": "/unset"}, "clients": ["ada", "bob"]}}
-    above = {"scenario": {"num_clients": 2, "num_timesteps": 3}, "federation": {"rounds": 1, "participation": 1.0}}
+    above = {"scenario": {"num_clients": 2, "num_timesteps": 3}, "protocol": {"rounds": 1, "participation": 1.0}}
     init_app(tmp_path / "app", merged(merged(SETTINGS, above), said), lambda *_: None)
     nodes = {
         number: {

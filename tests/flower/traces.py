@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from fedade.core import trace
-from fedade.experiments.tracks import Track, run_tracks
+from fedade.experiments.cell import cells_of
 from fedade.flower.settings import Task
+from fedade.products.run_folder import run
+from fedade.runner.store import CellFolder
 
 TOLERANCE = 1e-5
 """Single precision, computed for one client here and for many at once there."""
@@ -15,13 +17,14 @@ TOLERANCE = 1e-5
 
 def simulated(task: Task, folder: Path) -> pa.Table:
     """What the simulator makes of the same task."""
-    run_tracks(task.experiment, folder, "cpu", 1, lambda *_: None)
+    run(task.experiment, folder)
     return told(task, folder)
 
 
 def told(task: Task, out: Path) -> pa.Table:
     """The trace in a run folder."""
-    return trace.read(Track(task.method_name, task.seed).folder(out) / "trace.parquet")
+    (cell,) = cells_of(task.experiment)
+    return trace.read(CellFolder(out, cell).trace)
 
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:

@@ -23,7 +23,7 @@ TIMEOUT = 120
 _OPTIONS = (
     "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--no-first-run", "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "about:blank",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank",
 )  # fmt: skip
 
 _SETTLED = """
@@ -110,8 +110,11 @@ class Browser:
             raise PageError(f"{method}: {answer['error']}")
         return answer["result"]
 
-    def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
-        """Show a file in a window of a size, and wait until it stands."""
+    def open(
+        self, page: Path | str, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True
+    ) -> None:
+        """Show a file or an address in a window of a size, and wait until it stands."""
+        address = page if isinstance(page, str) else page.resolve().as_uri()
         self.complaints = []
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
@@ -119,8 +122,8 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url="about:blank")  # so that what is waited for cannot be the page before
         self.requests = []
-        self.call("Page.navigate", url=page.resolve().as_uri())
-        self.wait(f"document.readyState === 'complete' && location.href === {json.dumps(page.resolve().as_uri())}")
+        self.call("Page.navigate", url=address)
+        self.wait(f"document.readyState === 'complete' && location.href === {json.dumps(address)}")
         if scripts:
             self.settle()
 

@@ -12,13 +12,14 @@ import pytest
 from fedade.cli.main import main
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
-from fedade.experiments.bench.folder import CellFolder, claim
-from fedade.experiments.running import write_report
 from fedade.experiments.settings import Experiment
-from fedade.experiments.suite_report import printed_tables, write_any_report
 from fedade.experiments.suites import suite_of
 from fedade.experiments.suites.selecting import select
+from fedade.products.run_folder import write_report
+from fedade.products.suite_folder import claim_suite
+from fedade.products.suite_report import printed_tables, write_any_report
 from fedade.reporting.results import result
+from fedade.runner.store import CellFolder
 
 from .made_up import made_up_trace
 
@@ -46,12 +47,12 @@ def run_folder(tmp_path) -> Path:
 def suite_folder(tmp_path) -> Path:
     """Six finished cells of the smoke suite, with made-up numbers."""
     folder = tmp_path / "suite"
-    claim(folder, "smoke")
+    claim_suite(folder, suite_of("smoke"))
     cells = select(suite_of("smoke").cells([0]), ["kind=label", "schedule=lin,squ", "row=source,Fed-ADE,oracle-prior"])
     assert len(cells) == 6
     for cell in cells:
         place = CellFolder(folder, cell)
-        place.begin("cpu")
+        place.begin({})
         scenario = cell.experiment.scenario
         sizes = {"clients": scenario.num_clients, "steps": scenario.num_timesteps, "samples": scenario.samples}
         table = made_up_trace(cell.method, cell.seed, scenario.schedule, **sizes)
@@ -105,7 +106,7 @@ def test_a_damaged_cell_is_named_and_the_others_are_reported(suite_folder):
 def test_failed_cells_are_counted(suite_folder):
     cell = select(suite_of("smoke").cells([0]), ["kind=label", "schedule=lin", "row=FTH"])[0]
     place = CellFolder(suite_folder, cell)
-    place.begin("cpu")
+    place.begin({})
     place.fail(FedadeError("the model diverged"))
     text = write_any_report(suite_folder).read_text()
     assert "1 cells failed" in text
@@ -158,13 +159,13 @@ def test_a_damaged_run_is_one_line(run_folder, damage, monkeypatch, capfd):
 
 
 def test_a_suite_of_another_format_is_refused(suite_folder):
-    storage.write_json(suite_folder / "suite.json", {"suite": "smoke", "version": "9.9", "format": 99})
-    with pytest.raises(FedadeError, match=r"format 99 of fedade 9\.9.*report it with the version that made it"):
+    storage.write_json(suite_folder / "suite.json", {"suite": "smoke", "version": "9.9", "schema": 99})
+    with pytest.raises(FedadeError, match=r"schema 99 of fedade 9\.9.*report it with the version that made it"):
         write_any_report(suite_folder)
 
 
 def test_an_empty_suite_says_what_to_do(tmp_path):
-    claim(tmp_path / "empty", "smoke")
+    claim_suite(tmp_path / "empty", suite_of("smoke"))
     with pytest.raises(FedadeError, match=r"holds no finished cell; run `fedade bench smoke --out .*empty` first"):
         write_any_report(tmp_path / "empty")
 

@@ -146,8 +146,8 @@ def test_texts_and_images_do_not_mix(
 def test_the_preset_is_the_papers_text_benchmark() -> None:
     experiment = experiment_from(PRESETS["lama-label"]())
     scenario = experiment.scenario
-    assert (scenario.num_clients, scenario.supports, experiment.federation.rounds) == (5, "disjoint", 5)
-    assert experiment.federation.participation == 1
+    assert (scenario.num_clients, scenario.supports, experiment.protocol.rounds) == (5, "disjoint", 5)
+    assert experiment.protocol.participation == 1
     assert scenario.train_size == 400 * lama.NUM_RELATIONS
     assert scenario.train_size < lama.LABELLED * lama.NUM_RELATIONS
     assert scenario.reference_size == 20 * lama.NUM_RELATIONS

@@ -23,8 +23,8 @@ from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured, Direct
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps, Steps
-from fedade.experiments.settings import FederationSettings
-from fedade.experiments.tracks import client_maps
+from fedade.experiments.settings import ExecutionSettings
+from fedade.runner.clocks import client_maps
 
 SEEDS = Seeds(0)
 STEPS_TO_RECORD = 2
@@ -196,7 +196,7 @@ def contenders(work: Work, scenario: Scenario, precisions: tuple[Precision, ...]
     ]
     together = work.federations if device == "cuda" else 1
     vectorised, chosen = (
-        client_maps(FederationSettings(client_map=name), scenario, work.samples, device, together)
+        client_maps(ExecutionSettings(client_map=name, device=device), scenario, work.samples, together)
         for name in ("vectorised", "auto")
     )
     for precision in precisions:

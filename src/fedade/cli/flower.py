@@ -9,11 +9,11 @@ import typer
 from fedade.cli.options import DataDir, Json, Set, What, named_settings
 from fedade.cli.progress import progress_bars
 from fedade.experiments.presets import DEFAULT, PRESETS
-from fedade.experiments.running import fingerprint
 from fedade.flower.app_template import init_app
 from fedade.flower.certificates import make_certificates
 from fedade.flower.submission import CONNECTION, submit_and_watch
 from fedade.flower.trial import CERTIFICATE_DAYS, Trial, trial_task
+from fedade.products.run_folder import fingerprint
 
 app = typer.Typer(help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True)
 

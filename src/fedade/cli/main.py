@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fedade import __version__
-from fedade.cli import benching, datasets, flower, listing, pretraining, reporting, running, speed
+from fedade.cli import benching, datasets, exporting, flower, listing, pretraining, reporting, running, speed, watching
 from fedade.core.errors import FedadeError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command("bench")(benching.bench_command)
 app.command("list")(listing.list_command)
 app.command("pretrain")(pretraining.pretrain_command)
 app.command("report")(reporting.report_command)
+app.command("export")(exporting.export_command)
+app.command("watch")(watching.watch_command)
 app.command("speed")(speed.speed_command)
 app.add_typer(datasets.app, name="data")
 app.add_typer(flower.app, name="flower")

@@ -9,24 +9,27 @@ from fedade.cli.options import DataDir, Device, Json, Set, What, named_settings
 from fedade.cli.progress import progress_bars
 from fedade.core.paths import cache_dir
 from fedade.experiments.presets import DEFAULT
-from fedade.experiments.running import check_device
 from fedade.experiments.settings import experiment_from
+from fedade.products.run_folder import check_device
 from fedade.scenarios import build_deployment
 
 
 def pretrain_command(
     what: What = DEFAULT,
     set_: Set = None,
-    device: Device = "cpu",
+    device: Device = None,
     data_dir: DataDir = None,
     json_: Json = False,
 ) -> None:
     """Train and store the model that an experiment deploys; runs of the same settings then find it ready."""
-    experiment = experiment_from(named_settings(what, set_, data_dir))
+    experiment = experiment_from(named_settings(what, set_, data_dir, device))
     begun = time.monotonic()
     with progress_bars(quiet=json_) as report:
         deployment = build_deployment(
-            experiment.scenario, check_device(device), cache_dir(), lambda done, of: report("pre-training", done, of)
+            experiment.scenario,
+            check_device(experiment.execution.device),
+            cache_dir(),
+            lambda done, of: report("pre-training", done, of),
         )
     found = {
         "model": experiment.scenario.model,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.experiments.suite_report import printed_tables, write_any_report
+from fedade.products.suite_report import printed_tables, write_any_report
 
 
 def report_command(

@@ -2,20 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedade.cli.options import DataDir, Device, Json, Set, What, settings_with
-from fedade.cli.progress import progress_bars
+from fedade.cli.listening import listening
+from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, What, settings_with
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.experiments.presets import DEFAULT, PRESETS, settings_from
-from fedade.experiments.running import Run, check_device, fingerprint, run
-from fedade.experiments.settings import Experiment, experiment_from
+from fedade.experiments.settings import Experiment, Settings, experiment_from
+from fedade.products.run_folder import CONFIG, Run, fingerprint, run
 from fedade.reporting.page import cells, column_names
 from fedade.reporting.results import rows
 
@@ -26,10 +26,12 @@ def run_command(
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME-HASH")] = None,
     set_: Set = None,
-    device: Device = "cpu",
+    device: Device = None,
     jobs: Annotated[int, typer.Option(min=1, help="Methods and seeds to run at the same time.")] = 1,
     data_dir: DataDir = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    track: Track = None,
+    watch: Watch = False,
     json_: Json = False,
 ) -> None:
     """Run methods on a scenario; without arguments, the main comparison on the default data."""
@@ -38,20 +40,24 @@ def run_command(
         settings["methods"] = method
     if seed:
         settings["seeds"] = seed
-    experiment = experiment_from(settings_with(settings, set_, data_dir))
+    experiment = experiment_from(settings_with(settings, set_, data_dir, device))
     folder = folder or Path("runs") / f"{_name(what)}-{fingerprint(experiment)}"
-    with progress_bars(quiet=json_) as report:
-        done = run(experiment, folder, check_device(device), report, jobs)
+    with listening(folder, json_, track, watch) as listener:
+        done = run(experiment, folder, listener, jobs)
     if json_:
         typer.echo(json.dumps(done.as_plain()))
     else:
         _print(experiment, done)
+    for cell, status in done.failed:
+        typer.echo(f"fedade: {cell.title} failed: {status.reason}", err=True)
+    if done.failed:
+        raise typer.Exit(1)
 
 
-def _resumed(folder: Path) -> tuple[dict[str, Any], Path]:
-    if not (folder / "config.yaml").is_file():
-        raise FedadeError(f"--resume {folder}: there is no run in this folder (no config.yaml)")
-    return storage.read_yaml(folder / "config.yaml"), folder
+def _resumed(folder: Path) -> tuple[Settings, Path]:
+    if not (folder / CONFIG).is_file():
+        raise FedadeError(f"--resume {folder}: there is no run in this folder (no {CONFIG})")
+    return storage.read_yaml(folder / CONFIG), folder
 
 
 def _name(what: str) -> str:
@@ -59,6 +65,8 @@ def _name(what: str) -> str:
 
 
 def _print(experiment: Experiment, done: Run) -> None:
+    if not done.results:
+        return
     scenario = experiment.scenario
     title = (
         f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}, {scenario.num_clients} clients, "

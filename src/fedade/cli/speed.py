@@ -15,13 +15,13 @@ from fedade.cli.options import Device, Json
 from fedade.cli.progress import progress_bars
 from fedade.core.errors import FedadeError
 from fedade.core.precision import Precision
-from fedade.experiments.running import check_device
+from fedade.products.run_folder import check_device
 
 GIGA = 1e9
 
 
 def speed_command(
-    device: Device = "cpu",
+    device: Device = None,
     work: Annotated[str, typer.Option(help=f"What is done: {', '.join(WORKS)}.")] = "cifar10",
     precision: Annotated[
         list[str] | None, typer.Option(help="float32, tf32 or bf16; repeatable. [default: all that the device has]")
@@ -37,7 +37,7 @@ def speed_command(
     """Time the simulator against a plain client-by-client loop, on the same work. No dataset is needed."""
     if work not in WORKS:
         raise FedadeError(f"--work {work}: unknown; choose from {', '.join(WORKS)}")
-    usual = WORKS[work]
+    usual, device = WORKS[work], device or "cpu"
     chosen = replace(
         usual,
         timesteps=timesteps,

@@ -1,11 +1,15 @@
 """What happens while cells run, told to whoever listens: progress bars, checkpoints, trackers, live pages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fedade.core.trace import Rows
+
+Report = Callable[[str, int, int], None]
+"""Called with what is under way, how much of it is done, and how much there is."""
 
 RowsOnDemand = Callable[[], Rows]
 """Gives the rows of a timestep; on a GPU it waits for the device, so that who does not ask costs nothing."""
@@ -37,6 +41,12 @@ class Listener:
     wants_rows: bool = False
     """Whether `on_rows` reads its rows: only then do other processes send them."""
 
+    def on_plan(self, cells: int, done: int, failed: int) -> None:
+        """How many cells are asked for, and how many of them earlier runs have settled."""
+
+    def on_preparation(self, title: str, done: int, of: int) -> None:
+        """A model that cells deploy is being trained."""
+
     def on_start(self, cell: CellInfo, timestep: int) -> None:
         """A cell begins, or is continued after `timestep`."""
 
@@ -48,3 +58,36 @@ class Listener:
 
     def on_failure(self, cell: CellInfo, reason: str) -> None:
         """A cell ended without a result, for a reason in one line."""
+
+
+class Listeners(Listener):
+    """Several listeners as one."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+        self.wants_rows = any(listener.wants_rows for listener in listeners)
+
+    def on_plan(self, cells: int, done: int, failed: int) -> None:
+        for listener in self._listeners:
+            listener.on_plan(cells, done, failed)
+
+    def on_preparation(self, title: str, done: int, of: int) -> None:
+        for listener in self._listeners:
+            listener.on_preparation(title, done, of)
+
+    def on_start(self, cell: CellInfo, timestep: int) -> None:
+        for listener in self._listeners:
+            listener.on_start(cell, timestep)
+
+    def on_rows(self, cell: CellInfo, timestep: int, rows: RowsOnDemand) -> None:
+        once = cache(rows)
+        for listener in self._listeners:
+            listener.on_rows(cell, timestep, once)
+
+    def on_end(self, cell: CellInfo, result: Mapping[str, Any]) -> None:
+        for listener in self._listeners:
+            listener.on_end(cell, result)
+
+    def on_failure(self, cell: CellInfo, reason: str) -> None:
+        for listener in self._listeners:
+            listener.on_failure(cell, reason)

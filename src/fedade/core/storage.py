@@ -42,6 +42,11 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     write_bytes(path, content.getvalue())
 
 
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """The same bytes for the same content, whatever its order."""
+    return json.dumps(content, sort_keys=True).encode()
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Replace a JSON file at once."""
     write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())

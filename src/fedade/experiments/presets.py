@@ -1,13 +1,25 @@
 """Presets by name: functions that return an experiment's settings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.experiments.assignments import in_present_words
+from fedade.experiments.settings import Settings, merged
 
-Settings = dict[str, Any]
+FED_ADE = ("fed-ade", "fix-lr-low", "fix-lr-mid", "fix-lr-high", "fix-lr-mean", "shuffled-lr")
+RISK_DESCENDING = (*FED_ADE, "fed-ade-release", "fed-avg", "fed-rep", "ditto")
+"""Methods that descend Fed-ADE's risk on the reference set."""
+MINIBATCH = (*RISK_DESCENDING, "fed-ade-plus", "fed-pseudo", "fed-ccfa", "fed-ccfa-oracle", "oracle-finetune")
+SINGLE_STEPS = ("uda", "unida", "fed-poe", "fed-poe-oracle")
+"""Methods that count steps, where others count epochs of minibatches."""
+NORM_MOVING = ("tent", "sar", "cotta")
+
+
+def for_each(methods: Sequence[str], settings: Settings) -> dict[str, Settings]:
+    """The same settings for several methods."""
+    return dict.fromkeys(methods, settings)
 
 
 def digits(kind: str) -> Settings:
@@ -16,6 +28,7 @@ def digits(kind: str) -> Settings:
     The network is tiny and each client meets the server about five times in all, so rates are a thousand times the
     paper's; chosen on seed 100 (docs/decisions/0007-default-run.md).
     """
+    rates = {"low": 0.03, "mid": 0.05, "high": 0.1}
     return {
         "scenario": {
             "dataset": "digits",
@@ -27,8 +40,12 @@ def digits(kind: str) -> Settings:
             "num_timesteps": 50,
             "samples": 30,
         },
-        "federation": {"rounds": 1, "participation": 0.1},
-        "method": {"rate": {"low": 0.03, "mid": 0.05, "high": 0.1}, "batch_size": 300, "steps": 1, "views": 4},
+        "protocol": {"rounds": 1, "participation": 0.1},
+        "method": {
+            **for_each(MINIBATCH, {"rate": rates, "batch_size": 300}),
+            **for_each(SINGLE_STEPS, {"rate": rates, "steps": 1}),
+            "cotta": {"views": 4},
+        },
     }
 
 
@@ -53,8 +70,11 @@ def images(
             "reference_size": 500,
             "pretraining": {"epochs": 60, "batch_size": 512, "learning_rate": 0.4, "augment": True},
         },
-        "federation": {"rounds": 10, "participation": 0.1},
-        "method": {"reference_draws": "prior"} | ({} if batch_size is None else {"batch_size": batch_size}),
+        "protocol": {"rounds": 10, "participation": 0.1},
+        "method": merged(
+            for_each(RISK_DESCENDING, {"reference_draws": "prior"}),
+            {} if batch_size is None else for_each(MINIBATCH, {"batch_size": batch_size}),
+        ),
     }
 
 
@@ -68,6 +88,8 @@ def texts() -> Settings:
     16,400 train. The model stands in for Llama-3.2-3B, which runs by its name
     (`--set scenario.model=hf:meta-llama/Llama-3.2-3B`).
     """
+    rates = {"low": 1e-3, "mid": 1e-3, "high": 1e-2}
+    adamw = {"name": "adamw", "clip": 1.0, "weight_decay": 0.0}
     return {
         "scenario": {
             "dataset": "lama-trex",
@@ -89,14 +111,22 @@ def texts() -> Settings:
                 "clip": 1.0,
             },
         },
-        "federation": {"rounds": 5, "participation": 1.0},
+        "protocol": {"rounds": 5, "participation": 1.0},
         "method": {
-            "rate": {"low": 1e-3, "mid": 1e-3, "high": 1e-2},
-            "batch_size": 4,
-            "joint_epochs": 1,
-            "personal_epochs": 1,
-            "reference_draws": "prior",
-            "optimiser": {"name": "adamw", "clip": 1.0, "weight_decay": 0.0},
+            **merged(
+                for_each(MINIBATCH, {"rate": rates, "batch_size": 4, "optimiser": adamw}),
+                merged(
+                    for_each(RISK_DESCENDING, {"reference_draws": "prior"}),
+                    {
+                        **for_each(
+                            (*FED_ADE, "fed-ade-release", "fed-ade-plus"), {"joint_epochs": 1, "personal_epochs": 1}
+                        ),
+                        "ditto": {"personal_epochs": 1},
+                    },
+                ),
+            ),
+            **for_each(SINGLE_STEPS, {"rate": rates, "optimiser": adamw}),
+            **for_each(NORM_MOVING, {"optimiser": adamw}),
         },
     }
 
@@ -124,18 +154,8 @@ def settings_from(source: str) -> Settings:
     path = Path(source)
     if not path.is_file():
         raise FedadeError(f"no preset and no file is called {source!r}; presets: {', '.join(PRESETS)}")
-    said = storage.read_yaml(path)
-    base = said.pop("preset", None)
+    written = in_present_words(storage.read_yaml(path))
+    base = written.pop("preset", None)
     if base is not None and base not in PRESETS:
         raise FedadeError(f"{path}: preset {base!r} is unknown; presets: {', '.join(PRESETS)}")
-    return merged(PRESETS[base]() if base else {}, said)
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
-    """Two nested settings, the second on top."""
-    both = {key: merged(below[key], value) if _groups(below.get(key), value) else value for key, value in above.items()}
-    return {**below, **both}
-
-
-def _groups(first: Any, second: Any) -> bool:
-    return isinstance(first, Mapping) and isinstance(second, Mapping)
+    return merged(PRESETS[base]() if base else {}, written)

@@ -2,12 +2,19 @@
 
 import difflib
 import json
-from collections.abc import Mapping
-from functools import partial
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
@@ -15,9 +22,12 @@ from fedade.core.precision import Precision
 from fedade.methods import METHODS
 from fedade.scenarios.settings import ScenarioSettings
 
+Settings = dict[str, Any]
+"""Nested settings as they are written: dicts, lists and values."""
 
-class FederationSettings(BaseModel):
-    """How clients and server meet."""
+
+class ProtocolSettings(BaseModel):
+    """How clients and server meet, and what is scored: part of what a result is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,17 +35,77 @@ class FederationSettings(BaseModel):
     """Rounds per timestep, R."""
     participation: float = Field(0.1, gt=0, le=1)
     """Share of the clients in a round."""
-    client_map: Literal["auto", "loop", "vectorised"] = "auto"
-    precision: Precision = "float32"
-    """In which networks multiply; tf32 and bf16 need a GPU."""
-    cuda_graphs: bool = True
-    """On a GPU, record each step once and replay it."""
     score_fresh: bool = False
     """Also score on an independent draw of the same timestep (column accuracy_fresh)."""
     scored_clients: int | None = Field(None, ge=1)
     """Score this many clients, drawn once; who is neither scored nor takes part in a timestep sleeps through it."""
+
+
+class ExecutionSettings(BaseModel):
+    """On what and how it is computed: no part of what a result is, but for rounding."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: str = "cpu"
+    """`cpu`, `cuda` or one of several GPUs, `cuda:1`."""
+    precision: Precision = "float32"
+    """In which networks multiply; tf32 and bf16 need a GPU."""
+    client_map: Literal["auto", "loop", "vectorised"] = "auto"
+    cuda_graphs: bool = True
+    """On a GPU, record each step once and replay it."""
     client_state: Literal["memory", "file"] = "memory"
     """Where the clients' states live; `file` maps files of the run's folder, for more states than memory holds."""
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, device: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+            raise ValueError("choose cpu, cuda or cuda:NUMBER")
+        return device
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+
+class MethodEntry(BaseModel):
+    """A method that is run, what is set for it alone, and its name in tables.
+
+    Written as `tent`, `{tent: {adaptation_steps: 5}}` or `{name: long tent, tent: {adaptation_steps: 5}}`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    method: str
+    settings: Settings = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, written: Any) -> Any:
+        if isinstance(written, str):
+            written = {written: {}}
+        if not isinstance(written, dict) or "method" in written:
+            return written
+        methods = [key for key in written if key != "name"]
+        if len(methods) != 1:
+            raise ValueError("name one method, for example {tent: {adaptation_steps: 5}}")
+        (method,) = methods
+        return {"name": written.get("name", method), "method": method, "settings": written[method] or {}}
+
+    @field_validator("method")
+    @classmethod
+    def _registered(cls, method: str) -> str:
+        if method not in METHODS:
+            raise ValueError(f"unknown method {method!r}{nearest(method, METHODS)}")
+        return method
+
+    @model_serializer
+    def _written(self) -> str | Settings:
+        if self.name == self.method and not self.settings:
+            return self.method
+        name = {} if self.name == self.method else {"name": self.name}
+        return {**name, self.method: self.settings}
 
 
 class Experiment(BaseModel):
@@ -44,49 +114,74 @@ class Experiment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scenario: ScenarioSettings = ScenarioSettings()
-    federation: FederationSettings = FederationSettings()
-    methods: tuple[str, ...] = Field(("source", "fix-lr-mid", "fed-ade", "fed-ade-plus", "oracle-prior"), min_length=1)
-    method: dict[str, Any] = {}
-    """Settings of the methods; each takes those that it has."""
+    protocol: ProtocolSettings = ProtocolSettings()
+    methods: tuple[MethodEntry, ...] = Field(
+        ("source", "fix-lr-mid", "fed-ade", "fed-ade-plus", "oracle-prior"), min_length=1, validate_default=True
+    )
+    method: dict[str, Settings] = {}
+    """What is set for a method by its name, wherever it runs."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)
+    execution: ExecutionSettings = ExecutionSettings()
 
     @field_validator("methods")
     @classmethod
-    def _known(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
-        for name in methods:
-            if name not in METHODS:
-                raise ValueError(f"unknown method {name!r}{_hint(name, METHODS)}")
-        return tuple(dict.fromkeys(methods))
+    def _distinct_rows(cls, methods: tuple[MethodEntry, ...]) -> tuple[MethodEntry, ...]:
+        rows = {entry.name: entry for entry in methods}
+        for entry in methods:
+            if rows[entry.name] != entry:
+                raise ValueError(f"two rows are called {entry.name!r}; give one of them another name: {{name: ...}}")
+        return tuple(rows.values())
 
     @field_validator("seeds")
     @classmethod
-    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if any(seed < 0 for seed in seeds):
-            raise ValueError("seeds are whole numbers from 0")
+    def _distinct_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if any(not 0 <= seed < 2**63 for seed in seeds):
+            raise ValueError("seeds are whole numbers from 0, below 2^63")
         return tuple(dict.fromkeys(seeds))
 
-    def build_methods(self) -> dict[str, Method]:
-        """Every method with those of the settings that it has."""
-        settable = {key for name in METHODS for key in _fields(name)}
-        for key in self.method:
-            if key not in settable:
-                raise FedadeError(f"method.{key}: no method has this setting{_hint(key, settable)}")
-        return {name: self.build_method(name) for name in self.methods}
+    @property
+    def entry(self) -> MethodEntry:
+        """The method of an experiment that has only one."""
+        (entry,) = self.methods
+        return entry
 
-    def build_method(self, name: str, measured_rates: tuple[float, ...] = ()) -> Method:
-        """A method with its settings; those that replay a run's learning rates are given them."""
-        own = {key: value for key, value in self.method.items() if key in _fields(name)}
-        if measured_rates:
-            own["measured_rates"] = measured_rates
-        try:
-            return METHODS[name](**own)
-        except ValidationError as error:
-            raise FedadeError(_explain(error, "method")) from error
+    @property
+    def seed(self) -> int:
+        """The seed of an experiment that has only one."""
+        (seed,) = self.seeds
+        return seed
 
-    def as_plain(self) -> dict[str, Any]:
+    def build_method(self, entry: MethodEntry | None = None, measured_rates: tuple[float, ...] = ()) -> Method:
+        """A method with its settings; one that replays a run's learning rates is given them."""
+        entry = entry or self.entry
+        settings = merged(self.method.get(entry.method, {}), entry.settings)
+        return build_method(entry.method, settings | ({"measured_rates": measured_rates} if measured_rates else {}))
+
+    def of_one(self, entry: MethodEntry, seed: int) -> "Experiment":
+        """The part of it that is one method and one seed; settings of other methods are left out."""
+        settings = {name: settings for name, settings in self.method.items() if name == entry.method}
+        return self.model_copy(update={"methods": (entry,), "seeds": (seed,), "method": settings})
+
+    def as_plain(self) -> Settings:
         """Nested dicts and lists, as written to `config.yaml`."""
-        plain: dict[str, Any] = json.loads(self.model_dump_json())
+        plain: Settings = json.loads(self.model_dump_json())
         return plain
+
+    def identity(self) -> Settings:
+        """The same without what is no part of a result: where data lie, and on what it is computed."""
+        plain = self.as_plain()
+        del plain["execution"], plain["scenario"]["data_dir"]
+        return plain
+
+
+def build_method(name: str, settings: Mapping[str, Any]) -> Method:
+    """A registered method with its settings; one that it does not have is an error that names the nearest."""
+    if name not in METHODS:
+        raise FedadeError(f"method.{name}: unknown method {name!r}{nearest(name, METHODS)}")
+    try:
+        return METHODS[name](**settings)
+    except ValidationError as error:
+        raise FedadeError(explain(error, name)) from error
 
 
 def experiment_from(settings: Mapping[str, Any]) -> Experiment:
@@ -94,60 +189,42 @@ def experiment_from(settings: Mapping[str, Any]) -> Experiment:
     try:
         experiment = Experiment(**settings)
     except ValidationError as error:
-        raise FedadeError(_explain(error, "")) from error
-    experiment.build_methods()
+        raise FedadeError(explain(error, "")) from error
+    for name, own in experiment.method.items():
+        build_method(name, own)
+    for entry in experiment.methods:
+        experiment.build_method(entry)
     return experiment
 
 
-def with_setting(settings: Mapping[str, Any], assignment: str) -> dict[str, Any]:
-    """Nested settings with one `key.path=value` on top; the value is read as YAML."""
-    path, equals, text = assignment.partition("=")
-    if not equals or not path:
-        raise FedadeError(f"--set {assignment}: expected key=value, for example --set scenario.alpha=0.5")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise FedadeError(f"--set {path}: {text!r} is not a value") from error
-    if isinstance(value, str):
-        value = _number(value)
-    return _assigned(settings, path.strip().split("."), value, path)
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
+    """Two nested settings, the second on top."""
+    groups = {key for key in above if isinstance(below.get(key), Mapping) and isinstance(above[key], Mapping)}
+    both = {key: merged(below[key], value) if key in groups else value for key, value in above.items()}
+    return {**below, **both}
 
 
-def _number(text: str) -> Any:
-    """YAML 1.1 reads 1e-4 as text; people mean a number."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, as the end of an error's line; else all of them."""
+    choices = sorted(known)
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; choose from {', '.join(choices)}"
 
 
-def _assigned(settings: Mapping[str, Any], keys: list[str], value: Any, path: str) -> dict[str, Any]:
-    inner = value
-    if len(keys) > 1:
-        below = settings.get(keys[0], {})
-        if not isinstance(below, Mapping):
-            raise FedadeError(f"--set {path}: {keys[0]} is a value, not a group of settings")
-        inner = _assigned(below, keys[1:], value, path)
-    return {**settings, keys[0]: inner}
-
-
-def _fields(name: str) -> set[str]:
-    made = METHODS[name]
-    model = made.func if isinstance(made, partial) else made
-    return set(getattr(model, "model_fields", {}))
-
-
-def _hint(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; choose from {', '.join(sorted(known))}"
-
-
-def _explain(error: ValidationError, prefix: str) -> str:
+def explain(error: ValidationError, prefix: str) -> str:
     """The first thing that is wrong, in one line."""
-    found = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in ((prefix,) if prefix else ()) + found["loc"])
-    if found["type"] == "extra_forbidden":
-        return f"{path}: there is no such setting; `fedade list presets` and docs/configuration.md show all"
-    message = found["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(found["input"], dict | BaseModel) else f" (given: {found['input']!r})"
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in ((prefix,) if prefix else ()) + first["loc"])
+    if first["type"] == "extra_forbidden":
+        where = prefix or "scenario, protocol, methods, method, seeds, execution"
+        return f"{path}: there is no such setting{_settings_nearest(str(first['loc'][-1]), prefix, where)}"
+    message = first["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {first['input']!r})"
     return f"{path}: {message[0].lower()}{message[1:]}{given}"
+
+
+def _settings_nearest(key: str, method: str, where: str) -> str:
+    if method not in METHODS:
+        return f" in {where}; docs/configuration.md shows all"
+    make = METHODS[method]
+    return f" of {method}{nearest(key, getattr(make, 'func', make).model_fields)}"

@@ -7,26 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pydantic import BaseModel
 
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
+from fedade.core.events import Report
+from fedade.core.method import Method
+from fedade.core.paths import cache_dir
+from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
-from fedade.experiments.settings import Experiment
+from fedade.experiments.settings import Experiment, MethodEntry
 from fedade.experiments.theory_measures import RecordedRun, measures_of, panel
 from fedade.experiments.theory_oracle import Oracle, TheorySettings, oracle_of
 from fedade.experiments.theory_replay import replay
-from fedade.experiments.tracks import RATES_FROM, Report, build_clock, client_maps, prepared_scenario
 from fedade.reporting.outcomes import Label
 from fedade.reporting.theory_figures import regret_over_signal, regret_over_time
 from fedade.reporting.theory_page import theory_markdown
 from fedade.reporting.theory_results import TheoryResult, theory_csv
+from fedade.runner.clocks import build_clock, client_maps
+from fedade.scenarios import build_testbed
 
 VERSION = 1
 """Part of every stored result's address: raised when the same run would give other numbers."""
@@ -61,7 +65,6 @@ def write_theory(
     cases: Sequence[Case],
     folder: Path,
     settings: TheorySettings | None = None,
-    device: str = "cpu",
     report: Report = lambda _title, _done, _of: None,
 ) -> list[TheoryResult]:
     """theory.csv, theory.md, regret-T.png and regret-S.png of these runs.
@@ -77,7 +80,7 @@ def write_theory(
     results = []
     for number, track in enumerate(tracks):
         report(track.title, number, len(tracks))
-        results.append(_result(track, folder / "theory", settings, device, oracles))
+        results.append(_result(track, folder / "theory", settings, oracles))
     report("theory", len(tracks), len(tracks))
     comparator = settings.comparators[0]
     how = (
@@ -100,15 +103,13 @@ def _pairs(case: Case) -> list[tuple[str, int]]:
     return list(dict.fromkeys(zip(methods, seeds, strict=True)))
 
 
-def _result(
-    track: _Track, store: Path, settings: TheorySettings, device: str, oracles: dict[str, Oracle]
-) -> TheoryResult:
+def _result(track: _Track, store: Path, settings: TheorySettings, oracles: dict[str, Oracle]) -> TheoryResult:
     experiment, scenario = track.case.experiment, track.case.experiment.scenario
     path = store / f"{_address(track, settings)}.json"
     if path.exists():
         measures = {name: float(value) for name, value in storage.read_json(path).items()}
     else:
-        measures = _measure(track, settings, device, oracles)
+        measures = _measure(track, settings, oracles)
         storage.write_json(path, measures)
     return TheoryResult(
         {"method": track.method, **track.case.labels},
@@ -123,40 +124,55 @@ def _result(
 def _address(track: _Track, settings: TheorySettings) -> str:
     """A name that two results share only if they are of the same run and measured alike."""
     experiment = track.case.experiment
-    method = cast("BaseModel", experiment.build_method(track.method)).model_dump(mode="json")
-    run = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.federation.model_dump(mode="json")]
+    method = _configured(track).model_dump(mode="json")
+    run = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.protocol.model_dump(mode="json")]
     text = json.dumps([*run, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
     return hashlib.blake2b(text.encode() + track.case.trace.read_bytes(), digest_size=12).hexdigest()
 
 
-def _measure(track: _Track, settings: TheorySettings, device: str, oracles: dict[str, Oracle]) -> dict[str, float]:
+def _measure(track: _Track, settings: TheorySettings, oracles: dict[str, Oracle]) -> dict[str, float]:
     experiment = track.case.experiment
     recorded = panel(trace.read(track.case.trace), track.method, track.seed, experiment.scenario.num_timesteps)
     # Comparators are the same for all methods of a scenario; only the last one's are kept.
-    key = json.dumps([experiment.scenario.model_dump_json(), experiment.federation.model_dump_json(), track.seed])
+    key = json.dumps([experiment.scenario.model_dump_json(), experiment.protocol.model_dump_json(), track.seed])
     if key not in oracles:
         oracles.clear()
-        scenario = prepared_scenario(experiment, track.seed, device)
-        oracles[key] = oracle_of(scenario, track.seed, recorded.clients, settings)
+        oracles[key] = oracle_of(_scenario(track), track.seed, recorded.clients, settings)
     oracle = oracles[key]
-    method = experiment.build_method(track.method, _measured_rates(track))
+    method = experiment.build_method(_entry(track), _measured_rates(track))
     federation = Federation(oracle.scenario, Seeds(track.seed), method)
     with TemporaryDirectory() as states:
-        clock = build_clock(experiment, [federation], device, Path(states))
-        probing = client_maps(experiment.federation, oracle.scenario, settings.samples, device).forward
+        clock = build_clock(experiment, [federation], Path(states))
+        probing = client_maps(experiment.execution, oracle.scenario, settings.samples).forward
         seen = replay(replace(clock, score_fresh=False), oracle, probing)
     _refuse_another_run(track, recorded, seen.accuracy_post)
     return measures_of(clock, oracle, recorded, seen)
 
 
+def _entry(track: _Track) -> MethodEntry:
+    return next(entry for entry in track.case.experiment.methods if entry.method == track.method)
+
+
+def _configured(track: _Track) -> Method:
+    return track.case.experiment.build_method(_entry(track))
+
+
+def _scenario(track: _Track) -> Scenario:
+    experiment = track.case.experiment
+    execution, settings = experiment.execution, experiment.scenario
+    testbed = build_testbed(settings, execution.device, cache_dir(), lambda _done, _of: None, execution.precision)
+    return testbed.scenario(settings.schedule, track.seed)
+
+
 def _measured_rates(track: _Track) -> tuple[float, ...]:
     """The rates of the same seed's Fed-ADE run, for methods that replay them."""
-    if not getattr(track.case.experiment.build_method(track.method), "replays", False):
+    lending = _configured(track).replays_rates_of
+    if lending is None:
         return ()
-    rows = trace.where(trace.read(track.case.trace), method=RATES_FROM, seed=track.seed)
+    rows = trace.where(trace.read(track.case.trace), method=lending, seed=track.seed)
     if not len(rows):
         raise FedadeError(
-            f"theory: {track.method} takes its rates from {RATES_FROM}, which {track.case.trace} does not hold; "
+            f"theory: {track.method} takes its rates from {lending}, which {track.case.trace} does not hold; "
             f"run both together, or leave {track.method} out"
         )
     return tuple(trace.column(rows, "learning_rate").tolist())

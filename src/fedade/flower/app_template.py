@@ -6,9 +6,9 @@ from typing import Any
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.core.events import Report
 from fedade.core.paths import cache_dir
 from fedade.experiments.settings import experiment_from
-from fedade.experiments.tracks import Report
 from fedade.flower.bundle import write_bundle
 from fedade.flower.settings import CONFIG, Task, task_from
 from fedade.scenarios import build_deployment

@@ -65,7 +65,7 @@ def make_client(task: Task, identity: Identity, run: str) -> Client:
         stream,
         Store(identity.state_of(run), method.init_client(deployment)),
         task.flower,
-        task.experiment.federation.score_fresh,
+        task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
     )
 

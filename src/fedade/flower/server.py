@@ -102,7 +102,7 @@ class Server:
         """Drawn over the clients' numbers, at the address that the simulator draws them from."""
         if self.method is None or timestep == 0:
             return frozenset()
-        rounds = Rounds(self.task.rounds, self.task.experiment.federation.participation)
+        rounds = Rounds(self.task.rounds, self.task.experiment.protocol.participation)
         when = None if self.method.fixed_participants else timestep
         drawn = rounds.participants(Seeds(self.task.seed), len(self.roster), when)
         return frozenset(drawn[number].tolist())

@@ -13,8 +13,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import FederatedMethod
 from fedade.core.paths import cache_dir
-from fedade.experiments.running import run
-from fedade.experiments.tracks import Track
+from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
 from fedade.flower.checkpoint import Progress
 from fedade.flower.client_app import stored_deployment
@@ -24,10 +23,12 @@ from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
 from fedade.flower.rehearsal import Forms, rehearse
 from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import whole_trace
-from fedade.flower.run_folder import claim, write_status
+from fedade.flower.run_folder import write_status
 from fedade.flower.server import Server
 from fedade.flower.settings import Task, read_task
 from fedade.flower.wire import named_leaves
+from fedade.products.run_folder import CONFIG, run
+from fedade.runner.store import CellFolder, claim
 from fedade.scenarios import build_deployment
 
 PREDECESSOR_SECONDS = 60.0
@@ -52,7 +53,7 @@ def server_app(folder: Path) -> ServerApp:
 
 def serve(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
-    claim(out, task)
+    claim(out, CONFIG, task.experiment.identity())
     write_status(out, {})
     try:
         # A server whose SuperLink was killed notices that only after some seconds, and may still write.
@@ -60,21 +61,23 @@ def serve(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None
             adapt(task, grid, out, stored)
     except filelock.Timeout as error:
         raise FedadeError(f"{out} is in use by another Flower run; wait for it or choose another --out") from error
-    run(task.experiment, out, "cpu", lambda _title, _done, _of: None)
+    run(task.experiment, out)
 
 
 def adapt(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """The part of a run that needs its clients: all timesteps that are not done yet, and then the trace."""
-    track = Track(task.method_name, task.seed)
-    folder = track.folder(out)
-    if track.is_done(out):
+    (cell,) = cells_of(task.experiment)
+    place = CellFolder(out, cell)
+    if place.trace.exists():
         return
-    server = make_server(task, grid, out, folder, stored)
+    place.begin({"deployment": task.deployment or "built from the scenario"})
+    server = make_server(task, grid, out, place.path, stored)
     rows = server.run()
-    table = whole_trace(rows, track._asdict(), len(server.roster), task.experiment.scenario.num_timesteps)
+    labels: dict[str, str | int] = {"method": cell.method, "seed": cell.seed}
+    table = whole_trace(rows, labels, len(server.roster), task.experiment.scenario.num_timesteps)
     table = table.replace_schema_metadata({"seconds": f"{server.progress.seconds:.3f}"})
-    trace.write(folder / "trace.parquet", table)
-    checkpoint.discard(folder)
+    trace.write(place.trace, table)
+    checkpoint.discard(place.path)
     write_status(out, {"finished": True, **_figures(server)})
 
 

@@ -110,20 +110,20 @@ class Task(_Frozen):
 
     @property
     def method_name(self) -> str:
-        return self.experiment.methods[0]
+        return self.experiment.entry.method
 
     @property
     def seed(self) -> int:
-        return self.experiment.seeds[0]
+        return self.experiment.seed
 
     @property
     def rounds(self) -> int:
         """Exchanges per timestep: a local method needs one, to observe."""
-        return self.experiment.federation.rounds if isinstance(self.method(), FederatedMethod) else 1
+        return self.experiment.protocol.rounds if isinstance(self.method(), FederatedMethod) else 1
 
     def method(self) -> Method:
         """The method with its settings."""
-        return self.experiment.build_method(self.method_name)
+        return self.experiment.build_method()
 
     def as_plain(self) -> dict[str, Any]:
         """As written to the app's configuration file."""

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from fedade.experiments.tracks import Report
+from fedade.core.events import Report
 from fedade.flower.flwr_commands import refuse_failed, run_status, submit
 from fedade.flower.settings import read_task
 

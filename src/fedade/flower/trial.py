@@ -12,18 +12,20 @@ from typing import Any
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.core.events import Report
 from fedade.core.paths import cache_dir
-from fedade.experiments.presets import merged
-from fedade.experiments.tracks import Report
+from fedade.experiments.settings import merged
 from fedade.flower.app_template import write_app
 from fedade.flower.certificates import LOOPBACK, make_certificates
 from fedade.flower.federation import FlowerFederation, free_ports, wait_for_port
 from fedade.flower.flwr_commands import refuse_failed, run_status, submit
 from fedade.flower.identity import numbered_name
 from fedade.flower.processes import Process, ProcessGroup, Supervised
-from fedade.flower.run_folder import STATUS, claim, read_status
+from fedade.flower.run_folder import STATUS, read_status
 from fedade.flower.settings import Task, task_from
 from fedade.flower.submission import CONNECTION
+from fedade.products.run_folder import CONFIG
+from fedade.runner.store import claim
 from fedade.scenarios import build_deployment
 
 CERTIFICATE_DAYS = 365
@@ -51,7 +53,7 @@ class Trial:
 
     def run(self) -> dict[str, Any]:
         """Run the task to its end, or continue it; returns its summary."""
-        claim(self.out, self.task)
+        claim(self.out, CONFIG, self.task.experiment.identity())
         if not (self.out / "summary.json").exists():
             scenario = self.task.experiment.scenario
             build_deployment(scenario, "cpu", cache_dir(), lambda done, of: self.report("pre-training", done, of))

@@ -75,9 +75,6 @@ class GlobalAverage(nn.Module):
 class Layers(nn.Sequential):
     """A sequence whose convolutions run as chains where they can."""
 
-    def _get_name(self) -> str:
-        return "Sequential"  # trained models are stored under what a network prints; this is still the same network
-
     def forward(self, inputs: Tensor) -> Tensor:
         """All layers in turn."""
         if not statistics_are_fixed(self):

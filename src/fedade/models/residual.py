@@ -12,9 +12,6 @@ from fedade.models.convolving import Chain, Layers, leading_convolution, statist
 class Convolution(nn.Conv2d):
     """A convolution without bias that keeps the size, up to its stride, in the precision in force."""
 
-    def _get_name(self) -> str:
-        return "Conv2d"  # trained models are stored under what a network prints; this is still the same network
-
     def forward(self, inputs: Tensor) -> Tensor:
         """Convolved images."""
         if precision_in_force() != "bf16":

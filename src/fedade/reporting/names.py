@@ -57,8 +57,6 @@ SOURCES: Mapping[str, str] = {
     "exponential": "exponential-decay source",
 }
 SCHEDULES: Mapping[str, str] = {"lin": "Lin.", "sin": "Sin.", "squ": "Squ.", "ber": "Ber."}
-PAPER_SCHEDULES = ("lin", "sin", "squ", "ber")
-"""Schedules of the paper's tables and figures, in their order; one that is added elsewhere enlarges no table."""
 
 _VALUES: Mapping[str, Mapping[str, str]] = {
     "dataset": DATASETS,

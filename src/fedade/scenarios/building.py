@@ -1,15 +1,19 @@
 """From settings to a scenario."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache as remember
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
+from fedade.core.identity import digest, tensor_bytes
 from fedade.core.network import Network
+from fedade.core.precision import Precision
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset
@@ -18,10 +22,10 @@ from fedade.data.tokenising import tokenised
 from fedade.models.text import is_text, tokeniser
 from fedade.scenarios.deploying import deploy
 from fedade.scenarios.partition import partition
-from fedade.scenarios.pool_features import PoolAt
+from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.pools import corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import Progress
-from fedade.scenarios.settings import ScenarioSettings, ScheduleName
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
 
 
@@ -43,8 +47,44 @@ def build_deployment(settings: ScenarioSettings, device: str, cache: Path, progr
     return deploy(dataset, partition(dataset, settings), settings, device, cache / "models", progress)
 
 
-def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: Progress) -> Scenario:
-    """The deployment (the same for every seed) and the streams of one seed; `cache` keeps what is costly to make."""
+@dataclass(frozen=True)
+class Testbed:
+    """What scenarios of all seeds and schedules have in common: a deployed model, and the examples to stream."""
+
+    settings: ScenarioSettings
+    deployment: Deployment
+    pool_at: PoolAt
+    rows_by_class: tuple[NDArray[np.int64], ...]
+    corruptions: tuple[str, ...]
+    device: str
+    identity: Mapping[str, str]
+    """Digests of the deployed weights and of the examples."""
+    features: PoolFeatures = field(default_factory=PoolFeatures)
+    """What the deployed body makes of the examples, as far as anybody has asked."""
+
+    def scenario(self, schedule: str, seed: int) -> Scenario:
+        """The deployment and the streams of a schedule and a seed."""
+        settings, seeds = self.settings.model_copy(update={"schedule": schedule}), Seeds(seed)
+        num_classes = self.deployment.num_classes
+        streams = ShiftStreams(
+            settings=settings,
+            seeds=seeds,
+            pool_at=self.pool_at,
+            rows_by_class=self.rows_by_class,
+            initial_priors=initial_priors(settings, seeds, num_classes),
+            target_priors=target_priors(settings, seeds, num_classes),
+            schedule=client_schedules(settings, seeds),
+            corruptions=self.corruptions,
+            device=self.device,
+            features=self.features,
+        )
+        return Scenario(self.deployment, streams)
+
+
+def build_testbed(
+    settings: ScenarioSettings, device: str, cache: Path, progress: Progress, precision: Precision = "float32"
+) -> Testbed:
+    """The testbed of some settings, whatever their schedule; `cache` keeps what is costly to make."""
     dataset = load_dataset(settings, cache)
     parts = partition(dataset, settings)
     rows_by_class = tuple(np.flatnonzero(parts.pool.labels == label) for label in range(dataset.num_classes))
@@ -53,21 +93,22 @@ def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Pa
             raise FedadeError(
                 f"{dataset.name}: class {dataset.class_names[label]!r} has no example to stream; add some"
             )
-    seeds = Seeds(seed)
+    corruptions = corruption_names(dataset, settings)
+    for seed_dependent in (initial_priors, target_priors):  # what no seed could draw is refused before training
+        seed_dependent(settings, Seeds(0), dataset.num_classes)
+    deployment = deploy(dataset, parts, settings, device, cache / "models", progress).computing_in(precision)
     pool_at = pool_under_corruption(dataset, parts.pool, settings, cache / "corrupted", device)
-    streams = ShiftStreams(
-        settings=settings,
-        seeds=seeds,
-        pool_at=pool_at,
-        rows_by_class=rows_by_class,
-        initial_priors=initial_priors(settings, seeds, dataset.num_classes),
-        target_priors=target_priors(settings, seeds, dataset.num_classes),
-        schedule=client_schedules(settings, seeds),
-        corruptions=corruption_names(dataset, settings),
-        device=device,
-    )
-    deployment = deploy(dataset, parts, settings, device, cache / "models", progress)
-    return Scenario(deployment, replace(streams, pool_at=_encoded(pool_at, deployment.network)))
+    identity = {
+        "weights": digest(*tensor_bytes(deployment.parameters)),
+        "data": digest(parts.pool.labels, parts.pool.inputs[:]),
+    }
+    pools = _encoded(pool_at, deployment.network)
+    return Testbed(settings, deployment, pools, rows_by_class, corruptions, device, identity)
+
+
+def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: Progress) -> Scenario:
+    """The deployment (the same for every seed) and the streams of one seed."""
+    return build_testbed(settings, device, cache, progress).scenario(settings.schedule, seed)
 
 
 def _encoded(pool_at: PoolAt, network: Network) -> PoolAt:
@@ -78,19 +119,3 @@ def _encoded(pool_at: PoolAt, network: Network) -> PoolAt:
         return network.encode(pool_at(corruption, severity))
 
     return encoded
-
-
-def another(scenario: Scenario, schedule: ScheduleName, seed: int) -> Scenario:
-    """The same deployment and examples, with the streams of another schedule and seed."""
-    streams = scenario.streams
-    assert isinstance(streams, ShiftStreams)  # noqa: S101 - what this module builds
-    settings, seeds = streams.settings.model_copy(update={"schedule": schedule}), Seeds(seed)
-    drifting = replace(
-        streams,
-        settings=settings,
-        seeds=seeds,
-        initial_priors=initial_priors(settings, seeds, scenario.deployment.num_classes),
-        target_priors=target_priors(settings, seeds, scenario.deployment.num_classes),
-        schedule=client_schedules(settings, seeds),
-    )
-    return Scenario(scenario.deployment, drifting)

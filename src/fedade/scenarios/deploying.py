@@ -1,6 +1,5 @@
 """From a dataset and a recipe to a deployment."""
 
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference, load_deployment
 from fedade.core.errors import FedadeError
+from fedade.core.identity import digest, tensor_bytes
 from fedade.core.network import Network
 from fedade.core.provenance import provenance
 from fedade.core.seeds import Seeds
@@ -20,26 +20,26 @@ from fedade.data.dataset import Dataset, Labelled
 from fedade.maths.calibration import apply_temperature, fit_temperature
 from fedade.maths.dynamics import mean_feature
 from fedade.maths.priors import confusion_matrix
-from fedade.models import build
+from fedade.models import MODELS, build
 from fedade.models.image import Pixels
 from fedade.models.text import build_text, is_text
 from fedade.scenarios.partition import Partition, source_prior
 from fedade.scenarios.pretraining import Progress, pretrain
 from fedade.scenarios.settings import ScenarioSettings
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Part of every key: raised when the same settings would give another model."""
 
 
 def deployment_key(network: Network, parts: Partition, settings: ScenarioSettings) -> str:
-    """A name that two deployments share only if they are the same."""
-    said = settings.model_dump(mode="json", include={"model", "personal", "source", "reference_size", "pretraining"})
-    told = json.dumps([RECIPE_VERSION, said, repr(network.body), repr(network.head)], sort_keys=True)
-    digest = hashlib.blake2b(told.encode(), digest_size=12)
-    for part in (parts.trained, parts.held_out):
-        digest.update(part.labels.tobytes())
-        digest.update(part.inputs[:: max(1, len(part) // 64)].tobytes())
-    return digest.hexdigest()
+    """A name that two deployments share only if recipe, first weights and data are the same."""
+    recipe = settings.model_dump(mode="json", include={"model", "personal", "source", "reference_size", "pretraining"})
+    structure = "" if settings.model in MODELS else repr((network.body, network.head))
+    return digest(
+        json.dumps([RECIPE_VERSION, recipe, structure], sort_keys=True).encode(),
+        *tensor_bytes(network.initial_parameters()),
+        *(array for part in (parts.trained, parts.held_out) for array in (part.labels, part.inputs[:])),
+    )
 
 
 def deploy(

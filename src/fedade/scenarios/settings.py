@@ -1,9 +1,9 @@
 """What a scenario can be told: the dataset, the shift, the model and how it was trained."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fedade.core.choices import hint
 from fedade.data.texts import TextInput
@@ -22,28 +22,10 @@ def _known_schedule(name: str) -> str:
 ScheduleName = Annotated[str, AfterValidator(_known_schedule)]
 
 
-class _Group(BaseModel):
-    """Settings that are frozen, and of which the later ones are written down only where they are set.
-
-    Deployments and cells are named by what is written down: a setting that is added must not rename the older ones.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    later: ClassVar[frozenset[str]] = frozenset()
-    """Settings that came after the first deployments were stored."""
-
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        unset = {name for name in self.later if getattr(self, name) == fields[name].default}
-        return {name: value for name, value in handler(self).items() if name not in unset}
-
-
-class PretrainingSettings(_Group):
+class PretrainingSettings(BaseModel):
     """The recipe of the deployed model: SGD with Nesterov momentum, or AdamW, and a one-cycle rate."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"optimiser", "clip"})
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(60, ge=1)
     batch_size: int = Field(64, ge=1)
@@ -78,10 +60,10 @@ class TextSettings(BaseModel):
     """Layers below the split between shared and personal adapters; None: the lower half."""
 
 
-class ScenarioSettings(_Group):
+class ScenarioSettings(BaseModel):
     """A deployment and the streams that follow it."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"supports", "initial", "text"})
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str = "digits"
     data_dir: Path | None = None

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from fedade.experiments.suites.cell import Cell, Row, Suite, grid
+from fedade.experiments.cell import Cell
+from fedade.experiments.suites.grid import Row, Suite, grid
 from fedade.experiments.suites.rows import ROWS, YARDSTICKS
 from fedade.parts.measures import MeasureName
 from fedade.reporting.names import ESTIMATORS, MEASURES

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedade.experiments.suites.cell import Cell, Suite, grid
+from fedade.experiments.cell import Cell
+from fedade.experiments.suites.grid import Suite, grid
 from fedade.experiments.suites.rows import EXTRA, PAPER, ROWS, YARDSTICKS
 
 BENCHMARKS = ("tiny-imagenet-label", "cifar10-label", "cifar10-c", "cifar100-c")

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from fedade.experiments.suites.cell import Cell, Row, Suite, grid
+from fedade.experiments.cell import Cell
 from fedade.experiments.suites.comparisons import BENCHMARKS
+from fedade.experiments.suites.grid import Row, Suite, grid
 from fedade.experiments.suites.rows import ROWS, YARDSTICKS
 from fedade.parts.rates import RateBounds
 

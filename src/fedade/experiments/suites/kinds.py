@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from fedade.experiments.suites.cell import Cell, Row, Suite, grid
+from fedade.experiments.cell import Cell
+from fedade.experiments.suites.grid import PAPER_SCHEDULES, Row, Suite, grid
 from fedade.experiments.suites.rows import PAPER, YARDSTICKS
-from fedade.reporting.names import PAPER_SCHEDULES
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""

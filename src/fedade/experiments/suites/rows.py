@@ -1,6 +1,6 @@
 """Rows that several tables have."""
 
-from fedade.experiments.suites.cell import Row
+from fedade.experiments.suites.grid import Row
 from fedade.reporting.names import METHODS
 
 ROWS = {method: Row(name, method) for method, name in METHODS.items()}

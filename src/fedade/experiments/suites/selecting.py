@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedade.core.errors import FedadeError
-from fedade.experiments.suites.cell import Cell
+from fedade.experiments.cell import Cell
 from fedade.reporting.outcomes import Label
 
 

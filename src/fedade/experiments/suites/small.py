@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fedade.experiments.suites.cell import Cell, Suite, grid
+from fedade.experiments.cell import Cell
+from fedade.experiments.suites.grid import Suite, grid
 from fedade.experiments.suites.rows import PAPER, ROWS, YARDSTICKS
 
 FEW = {"num_clients": 20}
@@ -20,7 +21,7 @@ def _smoke(seeds: Sequence[int]) -> list[Cell]:
         (*PAPER, *YARDSTICKS),
         seeds,
         schedules=("lin", "squ"),
-        changes={"scenario": {**FEW, "num_timesteps": 16}, "federation": ENOUGH},
+        changes={"scenario": {**FEW, "num_timesteps": 16}, "protocol": ENOUGH},
     )
 
 
@@ -35,7 +36,7 @@ def _theory(seeds: Sequence[int]) -> list[Cell]:
             seeds,
             changes={
                 "scenario": {**FEW, "num_timesteps": horizon},
-                "federation": {**ENOUGH, "score_fresh": True},
+                "protocol": {**ENOUGH, "score_fresh": True},
             },
             varied={"timesteps": horizon},
         )

@@ -53,6 +53,8 @@ class Page:
     """What the reader must be warned of."""
     scene_tables: Sequence[HtmlTable] = ()
     """One for each scene, shown with its plots; none where a page has one scene only."""
+    live: bool = False
+    """Whether the page follows a run through its server; its index then has a `version`, and whether all is `over`."""
 
 
 def render(page: Page) -> str:
@@ -70,7 +72,7 @@ def render(page: Page) -> str:
         provenance=facts_list(page.provenance),
         config=html.escape(yaml.safe_dump(dict(page.config), sort_keys=False, allow_unicode=True)),
         style="\n".join(_asset(f"{name}.css") for name in _STYLES),
-        script="\n".join(_asset(f"{name}.js") for name in _SCRIPTS),
+        script="\n".join(_asset(f"{name}.js") for name in (*_SCRIPTS, *["live"] * page.live)),
         index=index,
         blobs="\n".join(page.scenes.blobs),
     )

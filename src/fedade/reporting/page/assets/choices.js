@@ -19,13 +19,14 @@ const isAccuracy = (column) => column.startsWith("accuracy");
 const isOurs = (method) => /^fed-?ade(?![\w-])/i.test(method);
 
 // Plain lines in the clearest colours go to the method that this project is about, then to those it is compared with.
-const COLOUR_ORDER = [...index.methods]
-  .sort((a, b) => isOurs(b.name) - isOurs(a.name) || a.oracle - b.oracle)
-  .map(({ name }) => name);
+const colourOrder = () =>
+  [...index.methods]
+    .sort((a, b) => isOurs(b.name) - isOurs(a.name) || a.oracle - b.oracle)
+    .map(({ name }) => name);
 
 /** Colour and dash of a method: the same in every scene. */
 function lookOf(method) {
-  const place = COLOUR_ORDER.indexOf(method);
+  const place = colourOrder().indexOf(method);
   return { colour: `var(--series-${place % COLOURS})`, dash: DASHES[Math.floor(place / COLOURS) % DASHES.length] };
 }
 

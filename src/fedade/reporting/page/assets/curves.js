@@ -9,12 +9,12 @@ async function curveOf(method) {
       one.method === method && one.curves[state.score] && (state.curveSeed === "all" || one.seed === state.curveSeed),
   );
   if (!tracks.length) return null;
-  const times = counted(tracks[0].timesteps);
+  const times = tracks.map((one) => counted(one.timesteps)).reduce(longer);
   const found = await Promise.all(tracks.map((one) => numbers(one.curves[state.score])));
-  const lines = meanOf(found);
-  const steps = times.length;
-  const line = (place) =>
-    smoothed(lines.slice(place * steps, (place + 1) * steps), state.smoothing).map((value) => 100 * value);
+  const line = (place) => {
+    const parts = found.map((values) => values.slice((place * values.length) / 3, ((place + 1) * values.length) / 3));
+    return smoothed(meanOf(parts), state.smoothing).map((value) => 100 * value);
+  };
   const [values, low, high] = [0, 1, 2].map(line);
   return { name: nameOf(method), method, times, values, low, high, ...lookOf(method) };
 }

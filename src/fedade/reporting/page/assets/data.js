@@ -40,9 +40,11 @@ function mean(values) {
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }
 
-/** Element-wise mean of arrays. */
+const longer = (a, b) => (b.length > a.length ? b : a);
+
+/** Element-wise mean of arrays; seeds that still run are shorter. */
 function meanOf(arrays) {
-  return arrays[0].map((_, i) => mean(arrays.map((values) => values[i])));
+  return arrays.reduce(longer).map((_, i) => mean(arrays.map((values) => values[i])));
 }
 
 /** Moving mean of `width` timesteps around each; at the ends, of those that exist. */

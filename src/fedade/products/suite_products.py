@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from fedade.core import storage
+from fedade.core.events import Listener
 from fedade.core.seeds import Seeds
-from fedade.experiments.bench.folder import Record, records
-from fedade.experiments.suites.cell import COMMON, Suite
+from fedade.experiments.cell import COMMON
+from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite
 from fedade.experiments.theory import Case, write_theory
-from fedade.experiments.tracks import Report
 from fedade.maths.schedules import VARIANTS
 from fedade.parts.rates import RateBounds
 from fedade.reporting.figures import Figures, save
-from fedade.reporting.names import PAPER_SCHEDULES
 from fedade.reporting.results import Result
 from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
 from fedade.reporting.tables import write_tables
+from fedade.runner.store import Record, records
 from fedade.scenarios import ScenarioSettings
 from fedade.scenarios.streams import client_schedules, target_priors
 
@@ -31,13 +31,13 @@ CIFAR10_CLASSES = 10
 
 def recorded(suite: Suite, folder: Path) -> list[Record]:
     """All cells of a suite's folder that ended, in the suite's order, whichever runs made them."""
-    found = [one for one in records(folder) if one.finding.state in ("done", "failed")]
+    found = [one for one in records(folder) if one.status.state in ("done", "failed")]
     seeds = sorted({one.cell.seed for one in found})
     place = {frozenset(cell.labels.items()): number for number, cell in enumerate(suite.cells(seeds))}
     return sorted(found, key=lambda one: place.get(frozenset(one.cell.labels.items()), len(place)))
 
 
-def finish(suite: Suite, folder: Path, device: str, report: Report) -> list[Path]:
+def finish(suite: Suite, folder: Path, listener: Listener) -> list[Path]:
     """Write results, tables and figures of all that the folder holds; returns the files."""
     found = recorded(suite, folder)
     written = []
@@ -45,7 +45,7 @@ def finish(suite: Suite, folder: Path, device: str, report: Report) -> list[Path
         storage.write_bytes(folder / "results.csv", results_csv(found).encode())
         written = [folder / "results.csv", *write_tables(suite.name, [one.outcome for one in found], folder)]
     if suite.name in _MORE:
-        written += _MORE[suite.name]([one for one in found if one.finding.state == "done"], folder, device, report)
+        written += _MORE[suite.name]([one for one in found if one.status.state == "done"], folder, listener)
     return written
 
 
@@ -57,8 +57,8 @@ def results_csv(found: Sequence[Record]) -> str:
     writer = csv.DictWriter(text, [*COMMON, *varied, "status", *measures, "reason", "cell"])
     writer.writeheader()
     for one in found:
-        numbers = {} if one.finding.result is None else one.finding.result.asdict()
-        ending = {"status": one.finding.state, "reason": one.finding.reason, "cell": one.path.name}
+        numbers = {} if one.status.result is None else one.status.result.asdict()
+        ending = {"status": one.status.state, "reason": one.status.reason, "cell": one.path.name}
         writer.writerow({**one.cell.labels, **{name: numbers.get(name) for name in measures}, **ending})
     return text.getvalue()
 
@@ -104,21 +104,21 @@ def _schedules(found: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is
     return {"schedules": schedules_over_time(weights)}
 
 
-def _theory(found: Sequence[Record], folder: Path, device: str, report: Report) -> list[Path]:
+def _theory(found: Sequence[Record], folder: Path, listener: Listener) -> list[Path]:
     """Regret, path lengths and bounds of the runs, which are replayed for it."""
     if not found:
         return []
     cases = [Case(one.cell.labels, one.cell.experiment, one.path / "trace.parquet") for one in found]
-    write_theory(cases, folder, device=device, report=lambda _, done, of: report("theory", done, of))
+    write_theory(cases, folder, report=lambda _, done, of: listener.on_preparation("theory", done, of))
     return [folder / name for name in ("theory.csv", "theory.md", "regret-T.png", "regret-S.png")]
 
 
-More = Callable[[Sequence[Record], Path, str, Report], list[Path]]
-"""What one suite leaves besides results and tables: finished cells, folder, device and report in, files out."""
+More = Callable[[Sequence[Record], Path, Listener], list[Path]]
+"""What one suite leaves besides results and tables: finished cells, folder and who hears of progress in, files out."""
 
 
 def _saved(draw: Callable[[Sequence[Record]], Figures]) -> More:
-    def write(found: Sequence[Record], folder: Path, _device: str, _report: Report) -> list[Path]:
+    def write(found: Sequence[Record], folder: Path, _: Listener) -> list[Path]:
         drawn = draw(found)
         save(drawn, folder / "figures")
         return [folder / "figures" / f"{name}.png" for name in drawn]
@@ -154,8 +154,8 @@ def _curves(found: Iterable[Record], name: str, setting: str) -> list[Curve]:
 def _curve(title: str, found: Iterable[Record], setting: str) -> Curve:
     accuracies: dict[float, list[float]] = {}
     for one in found:
-        if setting in one.cell.labels and one.finding.result is not None:
-            accuracies.setdefault(float(one.cell.labels[setting]), []).append(100 * one.finding.result.accuracy_post)
+        if setting in one.cell.labels and one.status.result is not None:
+            accuracies.setdefault(float(one.cell.labels[setting]), []).append(100 * one.status.result.accuracy_post)
     points = sorted(accuracies.items())
     return Curve(
         title,

@@ -11,11 +11,11 @@ import pyarrow as pa
 from fedade import __version__
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
-from fedade.experiments.bench.folder import Record, records
-from fedade.experiments.products import recorded
-from fedade.experiments.running import write_report
+from fedade.experiments.cell import SCHEMA
 from fedade.experiments.suites import suite_of
-from fedade.experiments.suites.cell import FORMAT, Suite
+from fedade.experiments.suites.grid import Suite
+from fedade.products.run_folder import write_report
+from fedade.products.suite_products import recorded
 from fedade.reporting import names
 from fedade.reporting.grid import Key, row_of, scenario_of
 from fedade.reporting.page import Page, render
@@ -23,6 +23,9 @@ from fedade.reporting.page.markup import HtmlTable, origin, results_table, suite
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.results import Result, rows
 from fedade.reporting.tables import printed, suite_tables
+from fedade.runner.store import Record, records
+
+SUITE = "suite.json"
 
 _MORE_THAN_ONE_LINE = 5
 """Damaged cells that are named one by one."""
@@ -35,7 +38,7 @@ _QUESTION = (
 
 def is_suite(folder: Path) -> bool:
     """Whether a folder is one that `fedade bench` made."""
-    return (folder / "suite.json").is_file()
+    return (folder / SUITE).is_file()
 
 
 def write_any_report(folder: Path) -> Path:
@@ -55,7 +58,7 @@ def write_suite_report(folder: Path) -> Path:
     """One page for all cells that ended; what is missing, failed or damaged is told on top."""
     suite = _suite_in(folder)
     ended = recorded(suite, folder)
-    done = [one for one in ended if one.finding.state == "done"]
+    done = [one for one in ended if one.status.state == "done"]
     if not done:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench {suite.name} --out {folder}` first")
     groups = _by_scenario(done)
@@ -77,13 +80,13 @@ def write_suite_report(folder: Path) -> Path:
 
 
 def _suite_in(folder: Path) -> Suite:
-    said = storage.read_json(folder / "suite.json")
-    if said.get("format") != FORMAT:
+    stored = storage.read_json(folder / SUITE)
+    if stored.get("schema") != SCHEMA:
         raise FedadeError(
-            f"{folder} has format {said.get('format')} of fedade {said.get('version')}, this is format {FORMAT} of "
+            f"{folder} has schema {stored.get('schema')} of fedade {stored.get('version')}, this is schema {SCHEMA} of "
             f"fedade {__version__}; report it with the version that made it"
         )
-    return suite_of(str(said.get("suite")))
+    return suite_of(str(stored.get("suite")))
 
 
 def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
@@ -109,7 +112,7 @@ def _recording(one: Record, title: str) -> Recording:
         path = one.path / "trace.parquet"
         return complete(trace.read(path), path)
 
-    oracle = one.finding.result is not None and one.finding.result.oracle
+    oracle = one.status.result is not None and one.status.result.oracle
     return Recording(title, one.cell.seed, oracle, read)
 
 
@@ -131,9 +134,9 @@ def _scene_table(key: Key, members: Sequence[Record]) -> HtmlTable:
     titles = _row_titles(members)
     # Source and the oracle keep their registered names, by which the share of the oracle's gain is found.
     found: list[Result] = [
-        one.finding.result._replace(method=titles[row_of(one.outcome)])
+        one.status.result._replace(method=titles[row_of(one.outcome)])
         for one in members
-        if one.finding.result is not None
+        if one.status.result is not None
     ]
     return results_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
 
@@ -149,11 +152,11 @@ def _gaps(suite: Suite, folder: Path, ended: Sequence[Record]) -> list[str]:
             f"{len(missing)} of the suite's {len(wanted)} cells for seeds {', '.join(map(str, seeds))} have not been "
             f"run; continue with: fedade bench {suite.name} --out {folder}"
         )
-    failed = [one for one in ended if one.finding.state == "failed"]
+    failed = [one for one in ended if one.status.state == "failed"]
     if failed:
         notes.append(f"{len(failed)} cells failed; the reasons are under the tables.")
-    damaged = [one for one in records(folder) if one.finding.state == "damaged"]
-    notes += [f"Left out: {one.finding.reason}" for one in damaged[:_MORE_THAN_ONE_LINE]]
+    damaged = [one for one in records(folder) if one.status.state == "damaged"]
+    notes += [f"Left out: {one.status.reason}" for one in damaged[:_MORE_THAN_ONE_LINE]]
     if len(damaged) > _MORE_THAN_ONE_LINE:
         notes.append(f"Left out: {len(damaged) - _MORE_THAN_ONE_LINE} more damaged cells.")
     return notes
@@ -165,9 +168,9 @@ def _config(suite: Suite, groups: Mapping[Key, Sequence[Record]]) -> dict[str, A
     for key, members in groups.items():
         plain = members[0].cell.experiment.as_plain()
         title = ", ".join(names.title(label, value) for label, value in key)
-        scenarios[title] = {"scenario": plain["scenario"], "federation": plain["federation"]}
+        scenarios[title] = {"scenario": plain["scenario"], "protocol": plain["protocol"]}
         titles = _row_titles(members)
         for one in members:
-            own = one.cell.experiment.as_plain()
-            methods[titles[row_of(one.outcome)]] = {"method": own["methods"][0], "settings": own["method"]}
+            settings = one.cell.configured.model_dump(mode="json")
+            methods[titles[row_of(one.outcome)]] = {"method": one.cell.method, "settings": settings}
     return {"suite": suite.name, "rows": methods, "scenarios": scenarios}

@@ -1,0 +1,93 @@
+"""`--set key.path=value`, and the keys of version 0.1 that are still understood."""
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+
+from fedade.core.errors import FedadeError
+from fedade.experiments.settings import Settings, merged
+from fedade.methods import METHODS
+
+_MOVED = {
+    "rounds": "protocol", "participation": "protocol", "score_fresh": "protocol", "scored_clients": "protocol",
+    "client_map": "execution", "precision": "execution", "cuda_graphs": "execution", "client_state": "execution",
+}  # fmt: skip
+"""Where the settings of 0.1's group `federation` are now."""
+
+
+def with_setting(settings: Mapping[str, Any], assignment: str) -> Settings:
+    """Nested settings with one `key.path=value` on top; the value is read as YAML.
+
+    A path may begin with a method's name: `tent.views` is `method.tent.views`.
+    """
+    path, equals, text = assignment.partition("=")
+    if not equals or not path:
+        raise FedadeError(f"--set {assignment}: expected key=value, for example --set scenario.alpha=0.5")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise FedadeError(f"--set {path}: {text!r} is not a value") from error
+    if isinstance(value, str):
+        value = _number(value)
+    keys = path.strip().split(".")
+    return _assigned(settings, ["method", *keys] if keys[0] in METHODS else keys, value, path)
+
+
+def _number(text: str) -> Any:
+    """YAML 1.1 reads 1e-4 as text; people mean a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _assigned(settings: Mapping[str, Any], keys: list[str], value: Any, path: str) -> Settings:
+    inner = value
+    if len(keys) > 1:
+        below = settings.get(keys[0], {})
+        if not isinstance(below, Mapping):
+            raise FedadeError(f"--set {path}: {keys[0]} is a value, not a group of settings")
+        inner = _assigned(below, keys[1:], value, path)
+    return {**settings, keys[0]: inner}
+
+
+@cache
+def _warn_once(line: str) -> None:
+    sys.stderr.write(f"fedade: {line}\n")
+
+
+def in_present_words(settings: Mapping[str, Any], warn: Callable[[str], None] = _warn_once) -> Settings:
+    """Settings with the keys of 0.1 (`federation.KEY`, `method.KEY`) where they are now, and a line for each."""
+    present = {key: value for key, value in settings.items() if key != "federation"}
+    for key, value in (settings.get("federation") or {}).items():
+        group = _MOVED.get(key)
+        if group is None:
+            raise FedadeError(f"federation.{key}: there is no such setting; docs/configuration.md shows all")
+        warn(f"federation.{key} is {group}.{key} now, and will not be understood by the next version")
+        present = _assigned(present, [group, key], value, key)
+    return _methods_in_present_words(present, warn)
+
+
+def _methods_in_present_words(settings: Settings, warn: Callable[[str], None]) -> Settings:
+    own = settings.get("method") or {}
+    old = {key: value for key, value in own.items() if key not in METHODS}
+    if not old:
+        return settings
+    names = [_name(entry) for entry in settings.get("methods") or ()]
+    if len(set(names)) != 1 or names[0] not in METHODS:
+        key = next(iter(old))
+        raise FedadeError(f"method.{key}: say which method's, for example fed-ade.{key}")
+    (name,) = set(names)
+    for key in old:
+        warn(f"method.{key} is {name}.{key} now, and will not be understood by the next version")
+    kept = {key: value for key, value in own.items() if key in METHODS}
+    return {**settings, "method": {**kept, name: merged(kept.get(name, {}), old)}}
+
+
+def _name(entry: Any) -> str:
+    if isinstance(entry, Mapping):
+        return next((str(key) for key in entry if key != "name"), "")
+    return str(getattr(entry, "method", entry))

@@ -1,0 +1,132 @@
+"""A cell: one method and one seed on one scenario, and the words that name its place in a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from pathlib import Path
+
+from fedade.core import storage
+from fedade.core.identity import digest
+from fedade.core.method import Method
+from fedade.experiments.assignments import in_present_words, with_setting
+from fedade.experiments.settings import Experiment, MethodEntry, Settings, experiment_from, merged
+from fedade.reporting.names import BENCHMARKS, METHODS
+from fedade.reporting.outcomes import Label
+
+SCHEMA = 2
+"""Part of every address: raised when the same settings would mean another computation, or when what is stored of a cell
+would no longer be understood."""
+
+COMMON = ("suite", "dataset", "kind", "schedule", "source", "row", "method", "seed")
+"""Labels that every cell has, in this order; what a suite varies besides comes after them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is run: an experiment of one method and one seed."""
+
+    labels: Mapping[str, Label]
+    experiment: Experiment
+    title: str
+    """One line that tells it from the cells beside it."""
+
+    @property
+    def method(self) -> str:
+        """The method's name in the registry."""
+        return self.experiment.entry.method
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.experiment.seed
+
+    @cached_property
+    def address(self) -> str:
+        """A name that two cells share only if they compute the same, whatever their labels and on whatever device."""
+        return _named(self._what_is_computed)
+
+    @cached_property
+    def batch(self) -> str:
+        """A name that cells share which differ in nothing but seed and schedule."""
+        computed = {key: value for key, value in self._what_is_computed.items() if key != "seed"}
+        scenario = {key: value for key, value in computed["scenario"].items() if key != "schedule"}
+        return _named({**computed, "scenario": scenario})
+
+    @cached_property
+    def configured(self) -> Method:
+        """The method with its settings; one that replays rates has none yet."""
+        return self.experiment.build_method()
+
+    @cached_property
+    def lender(self) -> "Cell | None":
+        """The cell whose learning rates this one replays: the same settings under the method that it takes them of."""
+        lending = getattr(
+            self.configured, "replays_rates_of", "fed-ade" if getattr(self.configured, "replays", False) else None
+        )
+        if lending is None:
+            return None
+        settings = self.configured.model_dump(mode="json", exclude={"pace", "measured_rates"})
+        entry = MethodEntry(name=METHODS.get(lending, lending), method=lending, settings=settings)
+        labels = {**self.labels, "row": entry.name, "method": lending}
+        experiment = self.experiment.model_copy(update={"methods": (entry,), "method": {}})
+        return Cell(labels, experiment, f"{lending} for {self.title}")
+
+    def changed(self, assignments: Sequence[str]) -> "Cell":
+        """The same cell with `key=value` settings on top."""
+        if not assignments:
+            return self
+        plain, entry = self.experiment.as_plain(), self.experiment.entry
+        # What a row sets for itself goes below what is assigned now.
+        plain["methods"] = [{"name": entry.name, entry.method: {}}]
+        plain["method"] = {entry.method: merged(plain["method"].get(entry.method, {}), entry.settings)}
+        settings = in_present_words(reduce(with_setting, assignments, plain))
+        changed = experiment_from(settings)
+        return replace(self, experiment=changed.of_one(changed.entry, self.seed))
+
+    def computed_on(self, device: str, data_dir: Path | None) -> "Cell":
+        """The same cell on a device, with data from a folder."""
+        execution = self.experiment.execution.model_copy(update={"device": device})
+        scenario = self.experiment.scenario
+        if data_dir is not None:
+            scenario = scenario.model_copy(update={"data_dir": data_dir.resolve()})
+        return replace(
+            self, experiment=self.experiment.model_copy(update={"execution": execution, "scenario": scenario})
+        )
+
+    @cached_property
+    def _what_is_computed(self) -> Settings:
+        """All settings with their defaults; of the methods' only this one's."""
+        identity = self.experiment.identity()
+        return {
+            "schema": SCHEMA,
+            "scenario": identity["scenario"],
+            "protocol": identity["protocol"],
+            "method": {"name": self.method, **self.configured.model_dump(mode="json")},
+            "seed": self.seed,
+        }
+
+
+def _named(content: Settings) -> str:
+    return digest(storage.as_json(content))[:16]
+
+
+def cells_of(experiment: Experiment) -> list[Cell]:
+    """The cells of an experiment, seed by seed."""
+    several = len(experiment.seeds) > 1
+    return [
+        Cell(
+            labels_of("run", experiment, entry, seed),
+            experiment.of_one(entry, seed),
+            f"{entry.name}, seed {seed}" if several else entry.name,
+        )
+        for seed in experiment.seeds
+        for entry in experiment.methods
+    ]
+
+
+def labels_of(suite: str, experiment: Experiment, entry: MethodEntry, seed: int) -> dict[str, Label]:
+    """The labels that every cell has."""
+    scenario = experiment.scenario
+    dataset = BENCHMARKS.get(scenario.dataset, scenario.dataset)
+    values = (suite, dataset, scenario.kind, scenario.schedule, scenario.source, entry.name, entry.method, seed)
+    return dict(zip(COMMON, values, strict=True))

@@ -1,0 +1,64 @@
+"""Suites as lists of cells: rows on presets, schedules and seeds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedade.experiments.cell import Cell, labels_of
+from fedade.experiments.presets import PRESETS
+from fedade.experiments.settings import MethodEntry, Settings, experiment_from, merged
+from fedade.reporting.outcomes import Label
+
+PAPER_SCHEDULES = ("lin", "sin", "squ", "ber")
+"""The schedules of the paper's tables, in their order; one that is added elsewhere enlarges no table."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: its name there, the method, and what is set for it alone."""
+
+    name: str
+    method: str
+    settings: Settings = field(default_factory=dict)
+    labels: Mapping[str, Label] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A table or a figure as a list of cells."""
+
+    name: str
+    summary: str
+    cells: Callable[[Sequence[int]], list[Cell]]
+    """The cells of some seeds."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Which seeds, unless others are asked for."""
+
+
+def grid(
+    suite: str,
+    presets: Sequence[str],
+    rows: Sequence[Row],
+    seeds: Sequence[int],
+    schedules: Sequence[str] = PAPER_SCHEDULES,
+    changes: Settings | None = None,
+    varied: Mapping[str, Label] | None = None,
+) -> list[Cell]:
+    """Every row on every preset, schedule and seed; cells of one scenario are neighbours."""
+    return [
+        _cell(suite, merged(PRESETS[preset](), changes or {}), schedule, row, seed, varied or {})
+        for preset in presets
+        for schedule in schedules
+        for seed in seeds
+        for row in rows
+    ]
+
+
+def _cell(suite: str, below: Settings, schedule: str, row: Row, seed: int, varied: Mapping[str, Label]) -> Cell:
+    entry = MethodEntry(name=row.name, method=row.method, settings=row.settings)
+    own = {"scenario": {"schedule": schedule}, "methods": (entry,), "seeds": (seed,)}
+    experiment = experiment_from(merged(below, own)).of_one(entry, seed)
+    labels = labels_of(suite, experiment, entry, seed)
+    place = " ".join(str(labels[name]) for name in ("dataset", "kind", "source", "schedule", "row"))
+    besides = {**row.labels, **varied}
+    title = ", ".join([place, *(f"{name} {value}" for name, value in besides.items()), f"seed {seed}"])
+    return Cell({**labels, **besides}, experiment, title)

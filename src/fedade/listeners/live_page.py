@@ -1,0 +1,127 @@
+"""The page of a run or suite while it goes on, from what its folder holds at the moment."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fedade.core import storage, trace
+from fedade.listeners.stored import StoredCell, rows_of, stored_cells
+from fedade.methods import METHODS
+from fedade.reporting import names
+from fedade.reporting.page import Page, render
+from fedade.reporting.page.markup import HtmlCell, HtmlTable, results_table
+from fedade.reporting.page.scenes import Recording, Scene, complete, pack
+from fedade.reporting.results import Result, result, rows
+from fedade.runner.running import PLAN
+
+_STATES = ("running", "failed", "waiting", "done")
+_SCENARIO = ("dataset", "kind", "source", "schedule")
+_APART = {*_SCENARIO, "suite", "method", "seed"}
+_QUESTION = (
+    "What is known so far. A cell is one method and seed on one scenario; numbers of running cells are means over the "
+    "timesteps until now, and will change."
+)
+
+
+def live_state(folder: Path) -> dict[str, Any]:
+    """A version that changes with whatever the page shows, and whether every cell has ended."""
+    files = [folder / PLAN, *(folder / "cells").rglob("*.json"), *(folder / "cells").rglob("*.parquet")]
+    stamps = sorted(f"{path} {_modified(path)}" for path in files)
+    cells = stored_cells(folder)
+    over = bool(cells) and not _planned(folder, cells) and all(cell.state in ("done", "failed") for cell in cells)
+    return {"version": hashlib.blake2b("\n".join(stamps).encode(), digest_size=8).hexdigest(), "over": over}
+
+
+def live_page(folder: Path) -> bytes:
+    """The whole page, which asks for `state` every few seconds and follows it."""
+    state = live_state(folder)  # before the rows: what comes meanwhile makes another version
+    cells = stored_cells(folder)
+    planned = _planned(folder, cells)
+    counts = Counter([*(cell.state for cell in cells), *("waiting" for _ in planned)])
+    scenes: dict[tuple[tuple[str, str], ...], list[tuple[Recording, Result]]] = {}
+    for cell in cells:
+        if cell.state in ("running", "done") and (known := _known(cell)) is not None:
+            labels = (
+                (name, names.title(name, cell.info.labels[name])) for name in _SCENARIO if name in cell.info.labels
+            )
+            scenes.setdefault(tuple(labels), []).append(known)
+    packed = pack([Scene(dict(labels), [one for one, _ in members]) for labels, members in scenes.items()], tiers=())
+    page = Page(
+        title=folder.resolve().name,
+        question=_QUESTION,
+        facts={state: str(counts[state]) for state in _STATES},
+        notes=packed.broken,
+        tables=[_cell_table(cells, planned)],
+        scene_tables=[
+            results_table(rows([found for _, found in members]), ", ".join(value for _, value in labels))
+            for labels, members in scenes.items()
+        ],
+        scenes=replace(packed, index={**packed.index, **state}),
+        config=storage.read_yaml(folder / "config.yaml") if (folder / "config.yaml").is_file() else {},
+        command=f"fedade watch {folder}",
+        live=True,
+    )
+    return render(page).encode()
+
+
+def _planned(folder: Path, cells: Sequence[StoredCell]) -> list[str]:
+    """Titles of the cells that have not begun."""
+    plan = storage.read_json(folder / PLAN)["cells"] if (folder / PLAN).is_file() else {}
+    begun = {cell.info.address for cell in cells}
+    return [str(title) for address, title in plan.items() if address not in begun]
+
+
+def _cell_table(cells: Sequence[StoredCell], planned: Sequence[str]) -> HtmlTable:
+    told = [(cell.info.title, cell.state, cell.reached, cell.info.num_timesteps, cell.reason or "") for cell in cells]
+    told += [(title, "waiting", 0, 0, "") for title in planned]
+    return HtmlTable(
+        headings=("cell", "state", "timestep", "reason"),
+        rows=[
+            [HtmlCell(title), HtmlCell(state), HtmlCell(f"{step} of {of}" if step else "", step), HtmlCell(reason)]
+            for title, state, step, of, reason in sorted(told, key=lambda one: _STATES.index(one[1]))
+        ],
+        title="Cells",
+    )
+
+
+def _known(cell: StoredCell) -> tuple[Recording, Result] | None:
+    """Curves and numbers of a cell, so far or in the end, under a name that tells its row from others beside it."""
+    path, labels = cell.info.folder / "trace.parquet", cell.info.labels
+    name = ", ".join(names.title(label, value) for label, value in labels.items() if label not in _APART)
+    if cell.result is not None:
+        found = Result(**cell.result)._replace(method=name)
+        return Recording(name, found.seed, found.oracle, partial(_finished_rows, path, _modified(path))), found
+    table = rows_of(cell.info)
+    if table is None:
+        return None
+    oracle = labels["method"] in METHODS and METHODS[str(labels["method"])]().card.oracle
+    started, latest = (
+        _modified(path.with_name("cell.json")),
+        max(map(_modified, path.parent.rglob("rows-*")), default=0),
+    )
+    found = result(table, name, int(labels["seed"]), oracle, max(0, latest - started) / 1e9)
+    return Recording(name, found.seed, oracle, partial(_shown, table, path)), found
+
+
+@lru_cache(maxsize=512)
+def _finished_rows(path: Path, _version: int) -> pa.Table:
+    """Rows of a finished cell, which are read once and not whenever another cell moves."""
+    return _shown(trace.read(path), path)
+
+
+def _shown(table: pa.Table, path: Path) -> pa.Table:
+    kept = [name for name in table.column_names if name.startswith("accuracy") or name in ("client", "timestep", "n")]
+    return complete(table, path).select(kept)
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # gone meanwhile, or not yet there
+        return 0

@@ -1,0 +1,1 @@
+"""What runs and suites leave for people: tables, figures, pages."""

@@ -1,0 +1,88 @@
+"""The clock of some cells: which client maps, which precision, where states are kept."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedade.client_map import Vectorised, loop
+from fedade.client_map.side_by_side import side_by_side
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
+from fedade.core.precision import set_multiplication
+from fedade.core.scenario import Scenario
+from fedade.core.threads import SMALL_NETWORK
+from fedade.engine.attendance import Rounds
+from fedade.engine.clock import Clock, Federation
+from fedade.engine.execution import Captured, Direct
+from fedade.engine.steps import Maps
+from fedade.experiments.settings import ExecutionSettings, Experiment
+from fedade.models import MODELS
+from fedade.models.text import entries_per_token, is_text
+
+PIXELS_AT_ONCE = 8_000_000
+"""Inputs of one forward pass, such as 8,000 CIFAR images; more would only cost memory."""
+
+PIXELS_AT_ONCE_ON_GPU = 32_000_000
+"""The same on a GPU, which several federations side by side fill better."""
+
+HIDDEN_AT_ONCE = 70_000_000
+"""Entries of the hidden states of one pass over texts, such as 80 of 48 tokens in SmolLM2-135M. With gradients each
+takes about 100 bytes, because a layer keeps a dozen tensors of that size."""
+
+HIDDEN_AT_ONCE_ON_GPU = 600_000_000
+"""The same on a GPU."""
+
+
+def build_clock(experiment: Experiment, federations: Sequence[Federation], state_folder: Path) -> Clock:
+    """The clock of one federation, or of several side by side, with the method of the first."""
+    (scenario, seeds, method), *others = federations
+    protocol, execution = experiment.protocol, experiment.execution
+    built = method or experiment.build_method()
+    set_multiplication(execution.precision)
+    return Clock(
+        built,
+        scenario,
+        Rounds(protocol.rounds, protocol.participation),
+        seeds,
+        client_maps(execution, scenario, experiment.scenario.samples, len(federations), built.card.keeps_body),
+        protocol.score_fresh,
+        protocol.scored_clients,
+        tuple(others),
+        Captured() if execution.on_gpu and execution.cuda_graphs else Direct(),
+        state_folder if execution.client_state == "file" else None,
+    )
+
+
+def check_precision(experiment: Experiment) -> None:
+    """Refuse a precision that the device or the network does not have."""
+    execution, model = experiment.execution, experiment.scenario.model
+    precision = execution.precision
+    if precision != "float32" and not execution.on_gpu:
+        raise FedadeError(f"execution.precision: {precision} needs a GPU; use float32, or --device cuda")
+    if precision == "bf16" and model not in MODELS and not is_text(model):
+        known = f"{', '.join(MODELS)} and text models"
+        raise FedadeError(f"execution.precision: bf16 is for {known}; {model} computes in float32 or tf32")
+
+
+def client_maps(
+    execution: ExecutionSettings, scenario: Scenario, samples: int, federations: int = 1, keeps_body: bool = False
+) -> Maps:
+    """Which map runs what. `auto` follows what was measured: only big convolutional networks on a CPU want a client per
+    core; and not where the body stays as it is, whose features streams remember."""
+    if execution.client_map == "loop":
+        return Maps(loop, loop)
+    deployment = scenario.deployment
+    clients = Vectorised(_clients_at_once(deployment, federations * samples, execution.on_gpu))
+    size = sum(value.numel() for value in deployment.parameters.values())
+    alone = size > SMALL_NETWORK and not entries_per_token(deployment.network) and not keeps_body
+    if execution.client_map == "auto" and not execution.on_gpu and alone:
+        return Maps(side_by_side, side_by_side, loop)
+    return Maps(clients, clients, Vectorised() if federations > 1 else loop)
+
+
+def _clients_at_once(deployment: Deployment, samples: int, on_gpu: bool) -> int:
+    """How many clients fit into one pass; of images their pixels take the memory, of texts the hidden states."""
+    inputs, per_token = deployment.reference.inputs, entries_per_token(deployment.network)
+    if per_token:
+        return max(1, (HIDDEN_AT_ONCE_ON_GPU if on_gpu else HIDDEN_AT_ONCE) // (samples * inputs.shape[1] * per_token))
+    pixels = max(1, inputs[0, 0].numel())
+    return max(1, (PIXELS_AT_ONCE_ON_GPU if on_gpu else PIXELS_AT_ONCE) // (samples * pixels))

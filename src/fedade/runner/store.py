@@ -1,0 +1,241 @@
+"""Cells on disk: a folder that is claimed once, and below it a folder for every cell under its address."""
+
+import hashlib
+import shutil
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
+import pyarrow as pa
+import torch
+from pydantic import ValidationError
+
+from fedade.core import storage, trace
+from fedade.core.errors import FedadeError
+from fedade.core.events import CellInfo
+from fedade.core.provenance import provenance
+from fedade.experiments.cell import Cell
+from fedade.experiments.settings import Experiment
+from fedade.reporting.outcomes import Outcome
+from fedade.reporting.results import Result, result
+
+State = Literal["done", "failed", "damaged", "open", "busy"]
+"""Open: begun or not, without an end. Busy: another process is at work on it."""
+
+
+@dataclass(frozen=True)
+class CellStatus:
+    """What a cell's folder holds."""
+
+    state: State
+    result: Result | None = None
+    reason: str | None = None
+    """Why it failed, or what is wrong with its files, in one line."""
+    set_aside: Path | None = None
+    """Where damaged files were moved to before the cell ran again."""
+
+
+def claim(folder: Path, name: str, content: Mapping[str, Any], write: bool = True) -> None:
+    """Make a folder that of a run or suite, which the named file tells; one that holds anything else is refused.
+
+    Without `write` it is only looked at: a start that fails must not leave a claim behind.
+    """
+    path, kind = folder / name, "suite" if name.endswith(".json") else "run"
+    if path.exists():
+        stored = storage.read_json(path) if name.endswith(".json") else storage.read_yaml(path)
+        if (difference := _first_difference(stored, content)) is not None:
+            key, before, after = difference
+            raise FedadeError(
+                f"{folder} holds another {kind} ({key}: {before!r} there, {after!r} now); choose another folder with "
+                "--out, or delete it"
+            )
+        return
+    if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+        raise FedadeError(f"{folder} is not empty and holds no {kind}; choose another folder with --out")
+    if write:
+        with locked(folder / ".lock"):
+            if not path.exists():
+                (storage.write_json if name.endswith(".json") else storage.write_yaml)(path, content)
+
+
+def _first_difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in {**old, **new}:
+            below = _first_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            if below is not None:
+                return below
+        return None
+    return None if old == new else (path, old, new)
+
+
+@contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Nobody else is here meanwhile; without `wait`, `filelock.Timeout` says that somebody is."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path)
+        lock.acquire(timeout=-1 if wait else 0)
+    except filelock.Timeout:
+        raise
+    except OSError as error:
+        raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; choose another --out") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@dataclass(frozen=True)
+class CellFolder:
+    """The files of one cell; whoever writes holds its lock."""
+
+    store: Path
+    """The folder of the run or suite."""
+    cell: Cell
+
+    @property
+    def path(self) -> Path:
+        """`cells/ADDRESS`."""
+        return self.store / "cells" / self.cell.address
+
+    @property
+    def lock(self) -> Path:
+        """Beside the folder, because the folder may be set aside."""
+        return self.path.with_suffix(".lock")
+
+    @property
+    def trace(self) -> Path:
+        """The rows of a finished cell."""
+        return self.path / "trace.parquet"
+
+    @property
+    def info(self) -> CellInfo:
+        """What listeners may know."""
+        cell = self.cell
+        steps = cell.experiment.scenario.num_timesteps
+        return CellInfo(cell.address, cell.title, cell.labels, self.path, steps, cell.experiment.as_plain())
+
+    def begin(self, identity: Mapping[str, str]) -> None:
+        """Write down what is run here, with which weights and data, and on what."""
+        content = {
+            "labels": dict(self.cell.labels),
+            "title": self.cell.title,
+            "experiment": self.cell.experiment.as_plain(),
+            "method_settings": self.cell.configured.model_dump(mode="json"),
+            "identity": dict(identity),
+            "provenance": provenance(self.cell.experiment.execution.device),
+        }
+        storage.write_json(self.path / "cell.json", content)
+
+    def finish(self) -> CellStatus:
+        """What the trace tells; from here on the cell is never run again."""
+        cell, table = self.cell, trace.read(self.trace)
+        scenario, scored = cell.experiment.scenario, cell.experiment.protocol.scored_clients
+        clients = min(scored or scenario.num_clients, scenario.num_clients)
+        if len(table) != (rows := clients * scenario.num_timesteps):
+            raise FedadeError(f"{self.trace} has {len(table)} rows, not {rows}; run it again with --retry-failed")
+        found = result(table, cell.method, cell.seed, cell.configured.card.oracle, _seconds(table))
+        check = {"rows": len(table), "checksum": _checksum(self.trace)}
+        storage.write_json(self.path / "result.json", {"result": found.asdict(), "trace": check})
+        return CellStatus("done", found)
+
+    def fail(self, error: BaseException) -> CellStatus:
+        """Record why there is no result."""
+        reason = " ".join(_reason(error).split())
+        content = {
+            "reason": reason,
+            "traceback": "".join(traceback.format_exception(error)),
+            "resumable": _passes(error),
+        }
+        storage.write_json(self.path / "failure.json", content)
+        return CellStatus("failed", reason=reason)
+
+    def forget_failure(self) -> None:
+        """Make room for another attempt: from the start, unless the failure was the machine's and not the cell's."""
+        if storage.read_json(self.path / "failure.json").get("resumable"):
+            (self.path / "failure.json").unlink()
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def set_aside(self) -> Path:
+        """Move damaged files away, so that they can be looked at and the cell can run again."""
+        number = 1
+        while (aside := self.path.with_suffix(f".corrupt-{number}")).exists():
+            number += 1
+        return self.path.rename(aside)
+
+
+def _seconds(table: pa.Table) -> float:
+    return float(table.schema.metadata[b"seconds"])
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether it is of the kind that passes: a full disk or memory."""
+    kinds = (OSError, MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FedadeError):
+        return str(error)
+    if isinstance(error, torch.OutOfMemoryError):  # whose own words are a page of addresses
+        return "the GPU has too little memory left; run again with a smaller --jobs and --retry-failed"
+    return f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A cell as its folder tells it, without whoever made it."""
+
+    path: Path
+    cell: Cell
+    status: CellStatus
+
+    @property
+    def outcome(self) -> Outcome:
+        """For tables."""
+        return Outcome(self.cell.labels, self.status.result, self.status.reason)
+
+
+def examine(path: Path) -> CellStatus:
+    """What a cell's folder holds; files that contradict themselves are named."""
+    try:
+        if (path / "result.json").exists():
+            stored = storage.read_json(path / "result.json")
+            _require_whole(path / "trace.parquet", stored["trace"])
+            return CellStatus("done", Result(**stored["result"]))
+        if (path / "failure.json").exists():
+            return CellStatus("failed", reason=str(storage.read_json(path / "failure.json")["reason"]))
+    except (FedadeError, KeyError, TypeError) as error:
+        return CellStatus("damaged", reason=str(error))
+    return CellStatus("open")
+
+
+def records(store: Path) -> list[Record]:
+    """Every cell that a folder tells of; those without a readable `cell.json` are left out."""
+    found = []
+    for path in sorted((store / "cells").glob("*/cell.json")):
+        if ".corrupt-" in path.parent.name:
+            continue
+        try:
+            stored = storage.read_json(path)
+            cell = Cell(stored["labels"], Experiment.model_validate(stored["experiment"]), stored["title"])
+        except (FedadeError, KeyError, TypeError, ValidationError):
+            continue
+        found.append(Record(path.parent, cell, examine(path.parent)))
+    return found
+
+
+def _require_whole(path: Path, stored: dict[str, object]) -> None:
+    if not path.exists():
+        raise FedadeError(f"{path} is missing")
+    if _checksum(path) != stored["checksum"]:
+        raise FedadeError(f"{path} has changed since it was written")
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()

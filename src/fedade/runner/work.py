@@ -1,0 +1,184 @@
+"""What one process does: take cells that nobody has, run them, and leave what became of them."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import filelock
+
+from fedade.core import trace
+from fedade.core.devices import release_memory
+from fedade.core.errors import FedadeError
+from fedade.core.events import Listener
+from fedade.core.method import Method
+from fedade.core.paths import cache_dir
+from fedade.core.seeds import Seeds
+from fedade.data.locate import search_path
+from fedade.engine.clock import Federation
+from fedade.engine.pending import collect
+from fedade.experiments.cell import Cell
+from fedade.experiments.settings import Experiment
+from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, reached_timestep
+from fedade.runner.clocks import build_clock, check_precision
+from fedade.runner.store import CellFolder, CellStatus, examine, locked
+from fedade.scenarios import ScenarioSettings, Testbed, build_testbed
+
+
+@dataclass(frozen=True)
+class Task:
+    """Cells that one process runs, together where the device gains by it."""
+
+    cells: tuple[Cell, ...]
+    store: Path
+    """The folder of the run or suite."""
+    retry_failed: bool = False
+    wait: bool = False
+    """For a cell that another process is at work on: wait for its end, instead of leaving it alone."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A model that cells deploy, trained once before they start."""
+
+    experiment: Experiment
+
+    @property
+    def title(self) -> str:
+        """One line for people."""
+        scenario = self.experiment.scenario
+        return f"pre-training {scenario.model} on {scenario.dataset}, {scenario.source}"
+
+
+@dataclass
+class Worker:
+    """A process's hands: it runs tasks, and keeps the last testbed for the next, which mostly wants the same."""
+
+    listener: Listener
+    testbeds: dict[str, Testbed] = field(default_factory=dict)
+
+    def prepare(self, preparation: Preparation) -> FedadeError | None:
+        """Train and store a model, unless it is there; what hinders it."""
+        with locked(cache_dir() / "models" / ".preparing.lock"):
+            try:
+                check_precision(preparation.experiment)
+                self._testbed(preparation.experiment, preparation.title)
+            except FedadeError as error:
+                return error
+            except Exception:  # noqa: BLE001 - the cells meet it again, and each records it
+                return None
+        return None
+
+    def run(self, task: Task) -> list[CellStatus]:
+        """Run what is neither finished nor in other hands; what became of every cell, in the task's order."""
+        statuses: dict[str, CellStatus] = {}
+        with ExitStack() as held:
+            mine = []
+            for place in (CellFolder(task.store, cell) for cell in task.cells):
+                try:
+                    held.enter_context(locked(place.lock, task.wait))
+                except filelock.Timeout:
+                    statuses[place.cell.address] = CellStatus("busy")
+                    continue
+                status = statuses[place.cell.address] = _opened(place, task.retry_failed)
+                if status.state == "open":
+                    mine.append(place)
+            for place, ended in zip(mine, self._run(mine), strict=True):
+                address = place.cell.address
+                statuses[address] = replace(ended, set_aside=statuses[address].set_aside)
+        return [statuses[cell.address] for cell in task.cells]
+
+    def _run(self, places: Sequence[CellFolder]) -> list[CellStatus]:
+        if not places:
+            return []
+        try:
+            for place in places:
+                place.begin({})  # so that a cell which never starts is told of too
+            self._advance([place for place in places if not place.trace.exists()])
+            statuses = [place.finish() for place in places]
+        except Exception as error:  # noqa: BLE001 - whatever stops a cell is recorded, and the others go on
+            statuses = [place.fail(error) for place in places if len(places) == 1]
+        finally:
+            release_memory(places[0].cell.experiment.execution.device)
+        if statuses:
+            return statuses
+        # The batch fell with one of them; alone, each falls or stands by itself. Outside of `except`, which would hold
+        # what the batch had in memory.
+        return [status for place in places for status in self._run([place])]
+
+    def _advance(self, places: Sequence[CellFolder]) -> None:
+        """Run or continue cells of one method that differ in seed and schedule only.
+
+        A kill can leave them at different timesteps; those that stand at the same one go on together.
+        """
+        groups: dict[int, list[CellFolder]] = {}
+        for place in places:
+            groups.setdefault(reached_timestep(place.path), []).append(place)
+        for timestep, group in sorted(groups.items()):
+            self._advance_together(group, timestep)
+
+    def _advance_together(self, places: Sequence[CellFolder], timestep: int) -> None:
+        experiment = places[0].cell.experiment
+        check_precision(experiment)
+        testbed = self._testbed(experiment, Preparation(experiment).title)
+        federations = []
+        for place in places:
+            schedule, seed = place.cell.experiment.scenario.schedule, place.cell.seed
+            federations.append(Federation(testbed.scenario(schedule, seed), Seeds(seed), _method(place)))
+            place.begin(testbed.identity)
+        clock = build_clock(experiment, federations, places[0].path / "states")
+        checkpoints = Checkpoints(
+            [CheckpointPlace(place.path, place.cell.method, place.cell.seed) for place in places], testbed.identity
+        )
+        cells = [place.info for place in places]
+        for cell in cells:
+            self.listener.on_start(cell, timestep)
+        world = checkpoints.resume(clock)
+        for rows in clock.advance(world):
+            checkpoints.on_rows(world, rows, world.timestep == clock.num_timesteps)
+            for number, cell in enumerate(cells):
+                self.listener.on_rows(cell, world.timestep, partial(collect, [rows], number))
+        checkpoints.finish(world)
+
+    def _testbed(self, experiment: Experiment, title: str) -> Testbed:
+        """The testbed of an experiment; another one than the last takes its place."""
+        execution, scenario = experiment.execution, experiment.scenario
+        cache = cache_dir()
+        common = scenario.model_copy(update={"schedule": ScenarioSettings().schedule})
+        key = repr((common, execution.precision, execution.device, cache, search_path(scenario.data_dir)))
+        if key not in self.testbeds:
+            self.testbeds.clear()
+
+            def progress(done: int, of: int) -> None:
+                self.listener.on_preparation(title, done, of)
+
+            self.testbeds[key] = build_testbed(common, execution.device, cache, progress, execution.precision)
+        return self.testbeds[key]
+
+
+def _opened(place: CellFolder, retry_failed: bool) -> CellStatus:
+    """What a cell's folder holds; what cannot stay is moved out of the way of another attempt."""
+    status = examine(place.path)
+    if status.state == "damaged":
+        return CellStatus("open", set_aside=place.set_aside())
+    if status.state == "failed" and retry_failed:
+        place.forget_failure()
+        return CellStatus("open")
+    return status
+
+
+def _method(place: CellFolder) -> Method:
+    """A cell's method; one that replays rates is given all those of the cell that it takes them from."""
+    lending = place.cell.lender
+    if lending is None:
+        return place.cell.configured
+    lender = CellFolder(place.store, lending)
+    status = examine(lender.path)
+    if status.state != "done":
+        raise FedadeError(
+            f"{place.cell.method} replays the learning rates of {lending.method}, which has none here "
+            f"(cell {lending.address}: {status.reason or status.state}); run it again with --retry-failed"
+        )
+    rates = trace.column(trace.read(lender.trace), "learning_rate").tolist()
+    return place.cell.experiment.build_method(measured_rates=tuple(rates))
