@@ -57,7 +57,7 @@ def panel(table: pa.Table, method: str, seed: int, num_timesteps: int) -> Record
 
 
 def measures_of(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Replay) -> Measures:
-    """Every measure that this run has, by its name in `reporting.theory_results.MEASURES`."""
+    """Every measure that this run has, by its name in `fedade.reporting.theory_results.MEASURES`."""
     signals = _signals(recorded, seen.summaries)
     measures = {
         **signals,
