@@ -12,7 +12,7 @@ from fedade.core.tokens import PADDING
 from fedade.data.known import lama
 from fedade.experiments.presets import PRESETS
 from fedade.experiments.settings import experiment_from
-from fedade.scenarios import ScenarioSettings, another, build_scenario
+from fedade.scenarios import ScenarioSettings, build_scenario
 from fedade.scenarios.building import load_dataset
 from fedade.scenarios.streams import client_supports, initial_priors, target_priors
 
@@ -59,7 +59,7 @@ def test_more_clients_than_classes_is_one_line_with_a_remedy() -> None:
 def test_images_can_have_disjoint_supports_and_another_seed_has_others(scenario_factory):
     scenario = scenario_factory(supports="disjoint", num_clients=5, samples=200)
     everyone = np.arange(5)
-    elsewhere = another(scenario, "squ", 1)
+    elsewhere = scenario_factory(1, supports="disjoint", num_clients=5, samples=200, schedule="squ")
     for one, seed in ((scenario, 0), (elsewhere, 1)):
         supports = client_supports(one.streams.settings, Seeds(seed), 10)
         for timestep in (1, 4):
