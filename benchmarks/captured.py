@@ -33,8 +33,8 @@ def clock_of(work: Work, precision: Precision) -> Clock:
     scenario = random_scenario(work, "cuda")
     scenario = replace(scenario, deployment=scenario.deployment.computing_in(precision))
     maps = Maps(Vectorised(), Vectorised(), Vectorised() if work.federations > 1 else loop)
-    beside = tuple(Federation(scenario, Seeds(seed)) for seed in range(1, work.federations))
-    return Clock(work.method, scenario, work.meetings, Seeds(0), maps, beside=beside, execution=Captured())
+    further = tuple(Federation(scenario, Seeds(seed)) for seed in range(1, work.federations))
+    return Clock(work.method, scenario, work.meetings, Seeds(0), maps, more_federations=further, execution=Captured())
 
 
 def milliseconds(function, times: int) -> float:

@@ -20,8 +20,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     scenario = experiment_from(settings_from(options.preset)).scenario
-    moments = reference_moments(build_deployment(scenario, options.device, cache_dir(), lambda _done, _of: None))
-    plain = plain_layers(moments)
+    deployment = build_deployment(scenario, options.device, cache_dir(), lambda _done, _of: None)
+    moments, plain = reference_moments(deployment), plain_layers(deployment)
     for layer, (first, second) in moments.items():
         shares = f"{explained_share(first):.2f} of the means, {explained_share(second):.2f} of the squares"
         print(f"{layer}: {shares}{', corrected in pass 1' if layer in plain else ''}")

@@ -90,7 +90,7 @@ class Timed:
 
             return call
 
-        return type(running)(timed("score"), timed("observe"), timed("exchange"), running.breathe)
+        return type(running)(timed("score"), timed("observe"), timed("exchange"), running.end_timestep)
 
 
 def network_of(options: argparse.Namespace) -> Network:

@@ -1,17 +1,21 @@
 """Running methods in tests: short scenarios on the default data."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedade.client_map import Vectorised, loop
 from fedade.core import tree
-from fedade.core.method import Method
+from fedade.core.context import ClientContext, RoundContext, Truth, context_before_first_batch
+from fedade.core.deployment import Deployment
+from fedade.core.method import FederatedMethod, Method, Plan
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
-from fedade.engine.clock import Clock, Maps, Rounds, World, beginning
+from fedade.engine.clock import Clock, Maps, Rounds, World
 
 ScenarioFactory = Callable[..., Scenario]
 Rows = list[dict[str, NDArray[Any]]]
@@ -28,6 +32,70 @@ def clock(
     """A clock for a method and a scenario."""
     client_map = Vectorised() if vectorised else loop
     return Clock(method, scenario, Rounds(rounds, participation), Seeds(seed), Maps(client_map, client_map))
+
+
+def beginning(method: Method, scenario: Scenario) -> World:
+    """The world of one federation before the first timestep."""
+    return clock(method, scenario).beginning()
+
+
+class Seen(NamedTuple):
+    """A batch as tests hand it to methods: of one client, or stacked over clients."""
+
+    inputs: Tensor
+    timestep: Tensor
+    key: Tensor
+    labels: Tensor | tuple[()] = ()
+    prior: Tensor | tuple[()] = ()
+
+    def truth(self, method: Method) -> Truth | None:
+        """For oracles only."""
+        return Truth(self.labels, self.prior) if method.card.oracle else None
+
+
+def context(deployment: Deployment, inputs: Tensor, **known: Any) -> ClientContext:
+    """What a method is given of a batch, in the first timestep unless told otherwise."""
+    return ClientContext(deployment, inputs, **{"timestep": torch.tensor(1), "key": torch.tensor(5)} | known)
+
+
+def begin(method: Method, deployment: Deployment) -> Any:
+    """State of a client before the first timestep."""
+    return method.begin(context_before_first_batch(deployment))
+
+
+def observe(method: Method, deployment: Deployment, state: Any, shared: Any, seen: Seen) -> tuple[Any, Plan]:
+    """A client's timestep."""
+    ctx = ClientContext(deployment, *seen[:3], shared=shared or {}, truth=seen.truth(method))
+    return method.observe(ctx, state)
+
+
+def predict(method: Method, deployment: Deployment, state: Any, shared: Any, inputs: Tensor) -> Tensor:
+    """A client's class probabilities."""
+    return method.predict(context(deployment, inputs, shared=shared or {}), state)
+
+
+def local_round(
+    method: FederatedMethod, deployment: Deployment, state: Any, plan: Plan, shared: Any, seen: Seen, key: Tensor
+) -> tuple[Any, Plan, Any]:
+    """A participant's work before the exchange."""
+    ctx = RoundContext(deployment, seen.inputs, seen.timestep, key, shared, seen.truth(method))
+    return method.local_round(ctx, state, plan)
+
+
+def personalise(
+    method: FederatedMethod,
+    deployment: Deployment,
+    state: Any,
+    plan: Plan,
+    shared: Any,
+    downlink: Any,
+    seen: Seen,
+    key: Tensor,
+) -> tuple[Any, Plan]:
+    """A participant's work after the broadcast."""
+    truth = seen.truth(method)
+    ctx = RoundContext(deployment, seen.inputs, seen.timestep, key, shared, truth, downlink=downlink)
+    return method.personalise(ctx, state, plan)
 
 
 def run(method: Method, scenario: Scenario, **options: Any) -> Rows:
@@ -48,10 +116,10 @@ def only(world: World) -> World:
     return World(world.timestep, tree.take(world.clients, 0), tree.take(world.server, 0))
 
 
-def first_view(method: Method, scenario: Scenario) -> Any:
-    """What the first client observes at the first timestep."""
-    runner, everyone = clock(method, scenario), np.arange(scenario.streams.num_clients)[None]
-    return tree.take(runner._view(everyone, runner._draw(everyone, 1), 1), (0, 0))
+def first_batch(scenario: Scenario) -> Seen:
+    """What the first client sees at the first timestep."""
+    batch, key = scenario.streams.draw(np.arange(1), 1), Seeds(0).number("observe", client=0, timestep=1)
+    return Seen(batch.inputs[0], torch.tensor(1), torch.tensor(key), batch.labels[0], batch.prior[0])
 
 
 def mean(rows: Rows, name: str) -> float:

@@ -7,13 +7,27 @@ The command line (`fedade run`) compares methods in a simulator. As a library, t
 * `fedade.maths` holds every equation of the paper as a pure function.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fedade.core.errors import FedadeError
-from fedade.maths.calibration import fit_temperature
-from fedade.maths.priors import confusion_matrix, estimate_prior
-from fedade.maths.reweighting import reweight
-from fedade.parts.shift_aware_rate import ShiftAwareRate
+
+if TYPE_CHECKING:
+    from fedade.maths.calibration import fit_temperature
+    from fedade.maths.priors import confusion_matrix, estimate_prior
+    from fedade.maths.reweighting import reweight
+    from fedade.parts.shift_aware_rate import ShiftAwareRate
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "ShiftAwareRate": "fedade.parts.shift_aware_rate",
+    "confusion_matrix": "fedade.maths.priors",
+    "estimate_prior": "fedade.maths.priors",
+    "fit_temperature": "fedade.maths.calibration",
+    "reweight": "fedade.maths.reweighting",
+}
+"""Imported when first used: PyTorch takes seconds, and a command such as `fedade --version` does without."""
 
 __all__ = [
     "FedadeError",
@@ -24,3 +38,13 @@ __all__ = [
     "fit_temperature",
     "reweight",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'fedade' has no attribute {name!r}")
+    return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,5 +1,6 @@
 """The command line as a user meets it: real processes."""
 
+import importlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fedade.cli.main import main
+from fedade.cli.main import COMMANDS, main
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 
@@ -276,6 +277,15 @@ def test_who_is_scored_is_part_of_a_run(fedade, tmp_path):
     words = ["--set", "protocol.scored_clients=2", "--method", "fed-ade", "--out", "r", "--json"]
     fedade("run", *TINY, *words, check=True)
     assert len(trace.read(tmp_path / "r" / "trace.parquet")) == 2 * 3
+
+
+def test_commands_are_listed_without_importing_any_and_each_is_there():
+    program = "import sys, fedade.cli.main; sys.exit(bool({'torch', 'pydantic', 'pyarrow'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    for name, lazy in COMMANDS.items():
+        loaded = getattr(importlib.import_module(f"fedade.cli.{lazy.module}"), lazy.attribute)
+        assert callable(loaded), name
+        assert len(lazy.summary) < 75, "one line"
 
 
 def test_debug_shows_the_traceback(fedade):

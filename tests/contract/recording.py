@@ -32,7 +32,7 @@ class AsIfRecorded:
     def begin(self, steps):
         running = Direct().begin(steps)
         steps = {name: self._watched(getattr(running, name)) for name in ("score", "observe", "exchange")}
-        return SimpleNamespace(**steps, breathe=running.breathe)
+        return SimpleNamespace(**steps, end_timestep=running.end_timestep)
 
     def _watched(self, step):
         calls = 0

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from fedade.core import tree
-from fedade.core.method import FederatedMethod, Method
+from fedade.core.method import Method
 from fedade.core.scenario import Batch, Scenario, Streams
-from fedade.engine.clock import World, beginning
+from fedade.engine.clock import World
 from fedade.methods import METHODS
+from fedade.parts.composition import trainable, trainable_shared
 from fedade.parts.last_layers import classified, frozen_features, last_layer
-from fedade.parts.participation import trainable, trainable_shared
 
-from ..helpers import Rows, clock, final_world, only
+from ..helpers import Rows, beginning, clock, context, final_world, only, predict
 from .recording import AsIfRecorded
 from .texts import CLASSES, text_scenario
 
@@ -103,10 +103,10 @@ def test_clients_together_are_clients_alone_and_never_see_a_label(ran, scenario)
 
 def test_the_frozen_base_stays_home(ran, scenario):
     """Only adapters and the classifier travel; where layers are split, only the lower adapters."""
-    if not isinstance(ran.method, FederatedMethod):
+    if not ran.method.has_rounds:
         assert all((step["bytes_sent"] == 0).all() for step in ran.rows)
         return
-    server = ran.method.init_server(scenario.deployment)
+    server = ran.method.begin_server(scenario.deployment)
     assert set(server) <= set(trainable(scenario.deployment))
     assert all("lora" in key or "classifier" in key for key in server)
     if ran.name in SHARES_THE_LOWER_ADAPTERS:
@@ -119,7 +119,7 @@ def test_models_move_and_predict(ran, scenario):
     assert all(np.isfinite(values).all() for step in ran.rows for values in step.values())
     inputs = scenario.streams.draw(np.arange(1), 1).inputs[0]
     before, after = (
-        ran.method.predict(scenario.deployment, tree.take(world.clients, 0), world.server, inputs)
+        predict(ran.method, scenario.deployment, tree.take(world.clients, 0), world.server, inputs)
         for world in (only(beginning(ran.method, scenario)), ran.world)
     )
     np.testing.assert_allclose(after.sum(-1), 1, atol=1e-5)
@@ -165,5 +165,5 @@ def test_the_classifier_is_the_last_layer(scenario):
     assert set(last_layer(deployment)) == {"head.classifier.weight", "head.classifier.bias"}
     inputs = deployment.reference.inputs
     with torch.no_grad():
-        found = classified(deployment, last_layer(deployment), frozen_features(deployment, inputs))
+        found = classified(deployment, last_layer(deployment), frozen_features(context(deployment, inputs)))
         torch.testing.assert_close(found, deployment.network.logits(deployment.parameters, inputs))

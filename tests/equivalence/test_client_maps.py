@@ -9,11 +9,12 @@ from torch import nn
 from fedade.client_map import Vectorised, loop
 from fedade.core import tree
 from fedade.core.deployment import Deployment
-from fedade.core.method import Observation
 from fedade.core.normalisation import Mixed, Recording
+from fedade.core.pass_context import PassContext, making_pass
 from fedade.core.tree import leaves
 from fedade.methods.fed_ade import FedAde
 from fedade.models.batch_norm import BatchNorm, convert_batch_norms
+from tests.helpers import Seen, begin, local_round, observe, personalise
 
 TOLERANCES = {torch.float64: {"atol": 1e-9, "rtol": 1e-9}, torch.float32: {"atol": 1e-5, "rtol": 1e-4}}
 CLIENTS = 5
@@ -39,28 +40,28 @@ def setting(request, scenario_factory):
     scenario = scenario_factory(kind="both", schedule="squ", num_clients=CLIENTS)
     deployment = in_precision(scenario.deployment, request.param)
     batch = scenario.streams.draw(np.arange(CLIENTS), 3)
-    looked = Observation(batch.inputs.to(request.param), torch.full((CLIENTS,), 3), torch.arange(CLIENTS))
+    looked = Seen(batch.inputs.to(request.param), torch.full((CLIENTS,), 3), torch.arange(CLIENTS))
     return deployment, looked, TOLERANCES[request.param]
 
 
 def one_round(method: FedAde, deployment: Deployment, client_map, looked):
     """Everything that a round computes for every client, from unequal heads."""
-    clients = tree.repeat(method.init_client(deployment), CLIENTS)
+    clients = tree.repeat(begin(method, deployment), CLIENTS)
     for name, value in clients.own.items():
         if name.startswith("head."):
             clients.own[name] = value * (
                 1 + 0.1 * torch.arange(CLIENTS).to(value.dtype).view(-1, *[1] * (value.ndim - 1))
             )
-    shared = method.init_server(deployment)
+    shared = method.begin_server(deployment)
     with torch.no_grad():
-        clients, plans = client_map(lambda c, o: method.observe(deployment, c, shared, o), clients, looked)
+        clients, plans = client_map(lambda c, o: observe(method, deployment, c, shared, o), clients, looked)
         observed = (clients, plans)
         clients, plans, uplinks = client_map(
-            lambda c, p, o, k: method.local_round(deployment, c, p, shared, o, k), clients, plans, looked, looked.key
+            lambda c, p, o, k: local_round(method, deployment, c, p, shared, o, k), clients, plans, looked, looked.key
         )
         server, told = method.aggregate(deployment, shared, uplinks, torch.ones(CLIENTS))
         after, _ = client_map(
-            lambda c, p, o, k: method.personalise(deployment, c, p, server, told, o, k),
+            lambda c, p, o, k: personalise(method, deployment, c, p, server, told, o, k),
             clients,
             plans,
             looked,
@@ -100,7 +101,7 @@ def test_a_round_equals_plain_autograd_on_every_parameter(setting):
     for client in range(CLIENTS):
         factor = 1 + 0.1 * client
         parameters = {name: (value[client] * factor).clone().requires_grad_() for name, value in start.items()} | {
-            name: value.clone().requires_grad_() for name, value in method.init_server(deployment).items()
+            name: value.clone().requires_grad_() for name, value in method.begin_server(deployment).items()
         }
         frozen = {name: value for name, value in deployment.parameters.items() if name not in parameters}
 
@@ -145,15 +146,13 @@ def test_our_batch_norm_is_pytorchs_in_every_mode(dtype):
     ours = convert_batch_norms(deepcopy(theirs))
     assert isinstance(ours[1], BatchNorm)
     inputs = torch.randn(6, 2, 5, 5, generator=generator, dtype=dtype)
-    from fedade.core.normalisation import using
-
     ours.eval(), theirs.eval()
     torch.testing.assert_close(ours(inputs), theirs(inputs), **TOLERANCES[dtype])
     theirs.train()
-    with using(Mixed(1.0)):
+    with making_pass(PassContext(Mixed(1.0))):
         torch.testing.assert_close(ours(inputs), theirs(inputs), **TOLERANCES[dtype])
     recording = Recording()
-    with using(recording):
+    with making_pass(PassContext(recording)):
         ours(inputs)
     convolved = theirs[0](inputs)
     torch.testing.assert_close(recording.seen[""].mean, convolved.mean((0, 2, 3)), **TOLERANCES[dtype])

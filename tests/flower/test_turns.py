@@ -22,6 +22,8 @@ from fedade.flower.wire import (
     read_instruction,
 )
 
+from ..helpers import Seen, personalise
+
 
 def told(turn: int, timestep: int, base: int = BEGINNING, **changed) -> Instruction:
     said = {"keep": BEGINNING, "trains": True, "observe_key": 11, "round_key": 12 + turn, "version": 0}
@@ -65,9 +67,16 @@ def test_the_personal_step_runs_with_the_next_message_on_the_new_layers(client):
     client.take_turn(told(1, 1, base=0, trains=False, version=1, shared=moved))
     after = client.store.load(1)
     assert after.round_key is None
-    shared = {name: moved[f"['{name}']"] for name in client.method.init_server(client.deployment)}
-    expected, _ = client.method.personalise(
-        client.deployment, before.client, before.opened.plan, shared, (), client._view(before.opened), torch.tensor(12)
+    shared = {name: moved[f"['{name}']"] for name in client.method.begin_server(client.deployment)}
+    expected, _ = personalise(
+        client.method,
+        client.deployment,
+        before.client,
+        before.opened.plan,
+        shared,
+        (),
+        Seen(before.opened.inputs, torch.tensor(1), torch.tensor(11)),
+        torch.tensor(12),
     )
     assert equal(after.client, expected)
     assert not equal(after.client, before.client)

@@ -4,13 +4,13 @@ import numpy as np
 import torch
 
 from fedade.core.deployment import Deployment
-from fedade.core.method import Method, Observation, OracleObservation
+from fedade.core.method import Method
 from fedade.core.scenario import Scenario
 from fedade.core.split import Parameters
 from fedade.maths.risks import class_weights, estimated_risk
 from fedade.parts.rates import RateBounds
 
-from ..helpers import ScenarioFactory, run
+from ..helpers import ScenarioFactory, Seen, run
 
 RATE = RateBounds(low=1e-3, mid=5e-2, high=1e-1)
 """Large enough to see what a step does."""
@@ -31,22 +31,22 @@ def assert_finite_on_one_sample(method: Method, scenario_factory: ScenarioFactor
             assert np.isfinite(values).all(), name
 
 
-def first_batches(scenario: Scenario, timestep: int = 1) -> OracleObservation:
+def first_batches(scenario: Scenario, timestep: int = 1) -> Seen:
     """What all clients see at a timestep, stacked."""
     clients = np.arange(scenario.streams.num_clients)
     batch = scenario.streams.draw(clients, timestep)
     times, keys = torch.full((len(clients),), timestep), torch.arange(len(clients)) + 1000 * timestep
-    return OracleObservation(batch.inputs, times, keys, batch.labels, batch.prior.float())
+    return Seen(batch.inputs, times, keys, batch.labels, batch.prior.float())
 
 
-def of_client(seen: OracleObservation, client: int) -> OracleObservation:
+def of_client(seen: Seen, client: int) -> Seen:
     """One client's view with labels."""
-    return OracleObservation(*(part[client] for part in seen))
+    return Seen(*(part[client] for part in seen))
 
 
-def unlabelled(seen: OracleObservation) -> Observation:
+def unlabelled(seen: Seen) -> Seen:
     """The same view as everyone else gets it."""
-    return Observation(seen.inputs, seen.timestep, seen.key)
+    return Seen(seen.inputs, seen.timestep, seen.key)
 
 
 def sgd_step(

@@ -8,7 +8,7 @@ from fedade.maths.hedging import hedge
 from fedade.methods.atlas import Atlas
 from fedade.methods.source import Source
 
-from ..helpers import Rows, final_world, mean, run
+from ..helpers import Rows, begin, final_world, mean, predict, run
 
 HORIZON = 20
 POOL = (1e-3, 1e-2, 5e-2, 1.0)
@@ -48,7 +48,7 @@ def test_hedge_has_little_regret_against_any_losses():
 def test_uogd_is_a_pool_of_one(scenario):
     deployment = scenario.deployment
     single = Atlas(pool="single", horizon=HORIZON)
-    step_size = float(single.init_client(deployment).step_sizes)
+    step_size = float(begin(single, deployment).step_sizes)
     one, other = (final_world(method, scenario).clients for method in (single, Atlas(step_sizes=(step_size,))))
     assert torch.equal(one.heads["head.weight"], other.heads["head.weight"])
     assert not torch.equal(one.heads["head.weight"][:, 0], deployment.parameters["head.weight"].expand(6, -1, -1))
@@ -72,8 +72,8 @@ def test_no_head_leaves_the_ball_that_the_deployed_head_touches(scenario):
 def test_before_the_first_step_every_pool_predicts_as_the_deployed_model(scenario, pool, combine):
     deployment, inputs = scenario.deployment, scenario.deployment.reference.inputs
     method = Atlas(pool=pool, combine=combine)
-    said = method.predict(deployment, method.init_client(deployment), (), inputs)
-    torch.testing.assert_close(said, Source().predict(deployment, (), (), inputs))
+    said = predict(method, deployment, begin(method, deployment), (), inputs)
+    torch.testing.assert_close(said, predict(Source(), deployment, (), (), inputs))
 
 
 def test_averaged_heads_and_averaged_outputs_both_help(scenario):

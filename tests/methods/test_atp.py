@@ -12,7 +12,7 @@ from fedade.core.normalisation import Recording
 from fedade.methods.atp import Atp, _correction, _direction, _stepped
 from fedade.methods.source import Source
 
-from ..helpers import run
+from ..helpers import begin, observe, run
 from .checks import assert_close, assert_finite_on_one_sample, assert_maps_agree, first_batches, of_client, unlabelled
 
 SHORT = {"training_rounds": 5, "source_clients": 4, "rate_of_rates": 0.1}
@@ -36,7 +36,7 @@ def test_a_correction_descends_the_labelled_loss_of_the_adapted_model(scenario_f
 def test_learned_rates_lower_the_loss_of_source_clients_that_they_were_not_learned_on(scenario_factory):
     deployment = scenario_factory().deployment
     method = Atp(training_rounds=60)
-    rates = method.init_client(deployment).rates
+    rates = begin(method, deployment).rates
     rows = torch.from_numpy(method._source_rows(deployment, 60))
     before, after = [], []
     for inputs, labels in zip(deployment.reference.inputs[rows], deployment.reference.labels[rows], strict=True):
@@ -54,7 +54,7 @@ def test_without_training_nothing_moves(scenario_factory):
 
 def test_rates_belong_to_modules_and_differ_between_them(scenario_factory):
     deployment = scenario_factory().deployment
-    rates = Atp(**SHORT).init_client(deployment).rates
+    rates = begin(Atp(**SHORT), deployment).rates
     assert set(rates) == set(deployment.parameters)
     assert all(rate.shape == () and rate.isfinite() for rate in rates.values())
     assert len({float(rate) for rate in rates.values()}) > len(rates) / 2
@@ -63,13 +63,13 @@ def test_rates_belong_to_modules_and_differ_between_them(scenario_factory):
 def test_batch_restarts_and_online_averages_over_all_batches(scenario_factory):
     scenario = scenario_factory(num_clients=2, num_timesteps=3)
     deployment = scenario.deployment
-    learned = Atp(**SHORT).init_client(deployment)
+    learned = begin(Atp(**SHORT), deployment)
     batches = [unlabelled(of_client(first_batches(scenario, timestep), 0)) for timestep in (1, 2, 3)]
-    restarts = [Atp().observe(deployment, learned, (), seen)[0].own for seen in batches]
+    restarts = [observe(Atp(), deployment, learned, (), seen)[0].own for seen in batches]
     restarted = online = learned
     for seen in batches:
-        restarted, _ = Atp().observe(deployment, restarted, (), seen)
-        online, _ = Atp(memory="online").observe(deployment, online, (), seen)
+        restarted, _ = observe(Atp(), deployment, restarted, (), seen)
+        online, _ = observe(Atp(memory="online"), deployment, online, (), seen)
     assert_close(restarted.own, restarts[-1])
     assert_close(online.own, {name: sum(one[name] for one in restarts) / 3 for name in restarts[0]})
 
@@ -84,15 +84,15 @@ def test_a_network_without_batch_norm_has_rates_for_its_parameters(scenario_fact
         reference=Reference(torch.rand(30, 1, 8, 8), torch.arange(30) % 10),
     )
     with pytest.warns(RuntimeWarning, match="atp: model 'plain' has no BatchNorm"):
-        assert set(Atp(**SHORT).init_client(bare).rates) == {"head.weight", "head.bias"}
+        assert set(begin(Atp(**SHORT), bare).rates) == {"head.weight", "head.bias"}
 
 
 def test_variances_stay_non_negative_whatever_the_rate(scenario_factory):
     scenario = scenario_factory(num_clients=2)
-    client = Atp(**SHORT).init_client(scenario.deployment)
+    client = begin(Atp(**SHORT), scenario.deployment)
     wild = client._replace(rates={name: torch.tensor(50.0) for name in client.rates})
     seen = unlabelled(of_client(first_batches(scenario), 0))
-    adapted, _ = Atp().observe(scenario.deployment, wild, (), seen)
+    adapted, _ = observe(Atp(), scenario.deployment, wild, (), seen)
     assert all((value >= 0).all() for name, value in adapted.own.items() if "running_var" in name)
 
 
@@ -108,14 +108,14 @@ def test_one_sample_is_enough(scenario_factory):
 
 def test_a_rate_of_one_replaces_deployed_statistics_by_the_batch_ones(scenario_factory):
     scenario = scenario_factory(num_clients=2)
-    client = Atp(training_rounds=0).init_client(scenario.deployment)
+    client = begin(Atp(training_rounds=0), scenario.deployment)
     first = "body.1.1"
     whole = {
         name: torch.ones_like(rate) if name.startswith(f"{first}.running") else rate
         for name, rate in client.rates.items()
     }
     seen = unlabelled(of_client(first_batches(scenario), 0))
-    adapted, _ = Atp().observe(scenario.deployment, client._replace(rates=whole), (), seen)
+    adapted, _ = observe(Atp(), scenario.deployment, client._replace(rates=whole), (), seen)
     recording = Recording()
     scenario.deployment.network.represent(scenario.deployment.parameters, seen.inputs, recording)
     torch.testing.assert_close(adapted.own[f"{first}.running_mean"], recording.seen[first].mean)
@@ -124,4 +124,4 @@ def test_a_rate_of_one_replaces_deployed_statistics_by_the_batch_ones(scenario_f
 
 def test_rates_that_diverge_are_refused(scenario_factory):
     with pytest.raises(FedadeError, match="rates diverged"):
-        Atp(training_rounds=6, rate_of_rates=1e6).init_client(scenario_factory().deployment)
+        begin(Atp(training_rounds=6, rate_of_rates=1e6), scenario_factory().deployment)

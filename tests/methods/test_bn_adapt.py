@@ -6,12 +6,11 @@ import torch
 from torch import nn
 
 from fedade.core import tree
-from fedade.core.method import Observation
 from fedade.core.normalisation import Mixed, Recording
 from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.source import Source
 
-from ..helpers import final_world, mean, run
+from ..helpers import Seen, begin, final_world, mean, observe, predict, run
 from ..parts.networks import with_body
 
 MODES = ("batch", "mix", "ema")
@@ -33,8 +32,8 @@ def test_the_weight_of_a_mix_can_depend_on_the_batch_size(scenario_factory):
     scenario = scenario_factory()
     deployment, inputs = scenario.deployment, batch_of(scenario)
     expected = deployment.network.logits(deployment.parameters, inputs, Mixed(20 / 36)).softmax(-1)
-    assert torch.equal(BnAdapt(source_samples=16).predict(deployment, {}, (), inputs), expected)
-    assert not torch.allclose(BnAdapt().predict(deployment, {}, (), inputs), expected, atol=1e-3)
+    assert torch.equal(predict(BnAdapt(source_samples=16), deployment, {}, (), inputs), expected)
+    assert not torch.allclose(predict(BnAdapt(), deployment, {}, (), inputs), expected, atol=1e-3)
 
 
 def test_running_statistics_are_the_average_of_the_stream(scenario_factory):
@@ -72,7 +71,7 @@ def test_a_model_without_batch_norm_predicts_as_the_source_and_says_so(scenario_
     scenario, method = scenario_factory(), BnAdapt(mode=mode)
     deployment, inputs = with_body(scenario.deployment, nn.GroupNorm(2, 4)), batch_of(scenario, 1)
     with pytest.warns(RuntimeWarning, match="bn-adapt: model 'toy' has no BatchNorm .*predicts as source"):
-        client = method.init_client(deployment)
-    client, _ = method.observe(deployment, client, (), Observation(inputs, torch.tensor(1), torch.tensor(0)))
+        client = begin(method, deployment)
+    client, _ = observe(method, deployment, client, (), Seen(inputs, torch.tensor(1), torch.tensor(0)))
     assert client == {}
-    assert torch.equal(method.predict(deployment, client, (), inputs), Source().predict(deployment, (), (), inputs))
+    assert torch.equal(predict(method, deployment, client, (), inputs), predict(Source(), deployment, (), (), inputs))

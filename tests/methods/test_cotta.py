@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedade.core import tree
 from fedade.core.deployment import Reference
 from fedade.core.errors import FedadeError
-from fedade.core.method import Observation
 from fedade.methods.cotta import Cotta
+from fedade.parts.composition import trainable
 from fedade.parts.norm_layers import batch_logits
-from fedade.parts.participation import trainable
 
-from ..helpers import final_world, run
+from ..helpers import Seen, begin, observe, predict
 
 UNSURE, SURE = {"anchor_confidence": 1.0}, {"anchor_confidence": 0.0}
 
@@ -25,14 +23,14 @@ def scenario(scenario_factory):
 
 
 @pytest.fixture(scope="module")
-def observation(scenario) -> Observation:
-    return Observation(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
+def observation(scenario) -> Seen:
+    return Seen(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def after(method: Cotta, scenario, observation, times: int = 1):
-    client, plan = method.init_client(scenario.deployment), {}
+    client, plan = begin(method, scenario.deployment), {}
     for turn in range(times):
-        client, plan = method.observe(scenario.deployment, client, (), observation._replace(key=torch.tensor(turn)))
+        client, plan = observe(method, scenario.deployment, client, (), observation._replace(key=torch.tensor(turn)))
     return client, plan
 
 
@@ -63,7 +61,7 @@ def test_the_teacher_is_a_slow_average_of_the_student(scenario, observation):
     torch.testing.assert_close(flat(second.teacher), 0.9 * flat(first.teacher) + 0.1 * flat(second.student))
     inputs = observation.inputs
     expected = batch_logits(scenario.deployment, second.teacher, inputs).softmax(-1)
-    assert torch.equal(method.predict(scenario.deployment, second, (), inputs), expected)
+    assert torch.equal(predict(method, scenario.deployment, second, (), inputs), expected)
 
 
 def test_views_are_averaged_only_where_the_deployed_model_is_unsure(scenario, observation):
@@ -75,20 +73,7 @@ def test_views_are_averaged_only_where_the_deployed_model_is_unsure(scenario, ob
     assert not torch.equal(student(1, **UNSURE), student(3, **UNSURE))
 
 
-def test_clients_together_are_clients_alone(scenario):
-    method = Cotta(**UNSURE, views=2)
-    together, apart = final_world(method, scenario), final_world(method, scenario, vectorised=False)
-    for one, other in zip(tree.leaves(together.clients), tree.leaves(apart.clients), strict=True):
-        # Adam divides by the size of a slope, so rounding of the smallest slopes shows.
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
-
-
-def test_one_sample_is_enough(scenario_factory):
-    for rows in run(Cotta(views=2), scenario_factory(samples=1, num_timesteps=2)):
-        assert all(np.isfinite(values).all() for values in rows.values())
-
-
 def test_inputs_that_are_no_images_are_refused(scenario):
     reference = Reference(torch.zeros(5, 16, 3), torch.zeros(5, dtype=torch.int64))
     with pytest.raises(FedadeError, match=r"cotta: needs images or texts, but inputs have the shape \(16, 3\)"):
-        Cotta().init_client(replace(scenario.deployment, reference=reference))
+        begin(Cotta(), replace(scenario.deployment, reference=reference))

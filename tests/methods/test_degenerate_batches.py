@@ -8,7 +8,6 @@ from torch import nn
 
 from fedade.core import tree
 from fedade.core.deployment import Reference
-from fedade.core.method import Observation
 from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.cotta import Cotta
 from fedade.methods.sar import Sar
@@ -16,6 +15,7 @@ from fedade.methods.tent import Tent
 from fedade.methods.uda import Uda
 from fedade.methods.unida import Unida
 
+from ..helpers import Seen, begin, observe, predict
 from ..parts.networks import with_body
 
 FAST = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 1e-1}, "steps": 2}
@@ -29,12 +29,10 @@ def named(methods):
 
 
 def stays_finite(method, deployment, inputs) -> bool:
-    client = method.init_client(deployment)
+    client = begin(method, deployment)
     for turn in range(3):
-        client, plan = method.observe(
-            deployment, client, (), Observation(inputs, torch.tensor(turn), torch.tensor(turn))
-        )
-        known = (client, plan, method.predict(deployment, client, (), inputs))
+        client, plan = observe(method, deployment, client, (), Seen(inputs, torch.tensor(turn), torch.tensor(turn)))
+        known = (client, plan, predict(method, deployment, client, (), inputs))
         if not all(torch.isfinite(leaf).all() for leaf in tree.leaves(known)):
             return False
     return True

@@ -2,11 +2,10 @@ import torch
 
 from fedade.methods.ditto import Ditto
 
+from ..helpers import begin, local_round, observe
 from .checks import (
     RATE,
     assert_close,
-    assert_finite_on_one_sample,
-    assert_maps_agree,
     first_batches,
     of_client,
     sgd_step,
@@ -18,11 +17,11 @@ def personal_model(scenario, pull, offset=0.1, epochs=1):
     """The personal model after a round with a global model that differs from it by `offset`."""
     deployment = scenario.deployment
     method = Ditto(rate=RATE, pull=pull, global_epochs=0, personal_epochs=epochs, batch_size=1000)
-    client = method.init_client(deployment)
+    client = begin(method, deployment)
     shared = {name: value + offset * _alternating(value) for name, value in client.own.items()}
     looked = unlabelled(of_client(first_batches(scenario), 0))
-    _, plan = method.observe(deployment, client, shared, looked)
-    moved, _, _ = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
+    _, plan = observe(method, deployment, client, shared, looked)
+    moved, _, _ = local_round(method, deployment, client, plan, shared, looked, torch.tensor(0))
     return client.own, shared, plan, moved.own
 
 
@@ -51,12 +50,3 @@ def test_a_stronger_pull_ends_nearer_to_the_global_model(scenario_factory):
 def test_without_a_pull_the_global_model_has_no_say(scenario_factory):
     scenario = scenario_factory(num_clients=2)
     assert_close(personal_model(scenario, 0.0, offset=0.1)[3], personal_model(scenario, 0.0, offset=-3.0)[3])
-
-
-def test_both_client_maps_agree(scenario_factory):
-    scenario = scenario_factory(num_clients=4, num_timesteps=2)
-    assert_maps_agree(Ditto(rate=RATE, global_epochs=1, personal_epochs=1), scenario)
-
-
-def test_one_sample_is_enough(scenario_factory):
-    assert_finite_on_one_sample(Ditto(rate=RATE), scenario_factory)

@@ -9,15 +9,13 @@ import torch
 from fedade.core import tree
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch, Scenario, Streams
-from fedade.engine.clock import beginning
 from fedade.methods import METHODS
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
-from fedade.parts.composition import effective
+from fedade.parts.composition import effective, trainable, trainable_personal
 from fedade.parts.measures import MEASURES
-from fedade.parts.participation import trainable, trainable_personal
 
-from ..helpers import clock, final_world, first_view, mean, only, run
+from ..helpers import begin, beginning, clock, final_world, first_batch, mean, observe, only, predict, run
 from .checks import assert_maps_agree
 
 RATES = {"low": 1e-3, "mid": 1e-2, "high": 3e-2}
@@ -71,7 +69,7 @@ def test_after_a_broadcast_every_client_computes_with_the_same_shared_layers(sce
     """The released code's broadcast never happened; this is the test that it would fail."""
     method = FedAde(rate=RATES)
     world = final_world(method, scenario, participation=0.25)
-    deployed = method.init_server(scenario.deployment)
+    deployed = method.begin_server(scenario.deployment)
     models = [effective(scenario.deployment, world.server, tree.take(world.clients, client).own) for client in range(8)]
     for name, value in deployed.items():
         assert not torch.equal(world.server[name], value), f"{name} never moved"
@@ -90,30 +88,31 @@ def test_a_broadcast_reaches_those_who_did_not_take_part(scenario, broadcast, re
     idle = int(np.flatnonzero(took_part == 0)[0])
     inputs = scenario.streams.draw(np.array([idle]), 1).inputs[0]
     with torch.no_grad():
-        now = method.predict(scenario.deployment, tree.take(world.clients, idle), world.server, inputs)
-        source = METHODS["source"]().predict(scenario.deployment, (), (), inputs)
+        now = predict(method, scenario.deployment, tree.take(world.clients, idle), world.server, inputs)
+        source = predict(METHODS["source"](), scenario.deployment, (), (), inputs)
     assert (not torch.equal(now, source)) == reached
 
 
 def test_a_client_keeps_its_layers_and_k_plus_d_floats(scenario):
     method = FedAde()
-    client = method.init_client(scenario.deployment)
+    client = begin(method, scenario.deployment)
     beyond = sum(leaf.numel() for leaf in tree.leaves(client)) - sum(
         value.numel() for value in scenario.deployment.personal.values()
     )
     assert beyond == scenario.deployment.num_classes + len(scenario.deployment.initial_feature)
-    observed, _ = method.observe(
+    observed, _ = observe(
+        method,
         scenario.deployment,
         client,
-        method.init_server(scenario.deployment),
-        first_view(method, scenario),
+        method.begin_server(scenario.deployment),
+        first_batch(scenario),
     )
     assert tree.num_bytes(observed) == tree.num_bytes(client), "state does not grow"
 
 
 def test_it_sends_what_fixed_rates_send_and_only_shared_layers(scenario):
     adaptive, fixed = run(FedAde(rate=RATES), scenario), run(METHODS["fix-lr-high"](rate=RATES), scenario)
-    shared = sum(value.numel() * 4 for value in FedAde().init_server(scenario.deployment).values())
+    shared = sum(value.numel() * 4 for value in FedAde().begin_server(scenario.deployment).values())
     for one, other in zip(adaptive, fixed, strict=True):
         assert np.array_equal(one["bytes_sent"], other["bytes_sent"])
         assert np.array_equal(one["bytes_received"], other["bytes_received"])
@@ -183,10 +182,10 @@ def test_sgd_keeps_nothing_and_adamw_two_moments_of_each_kind_of_step(scenario):
     deployment = scenario.deployment
     personal, everything = (tree.num_bytes(part) for part in (trainable_personal(deployment), trainable(deployment)))
     summaries = tree.num_bytes((deployment.source_prior, deployment.initial_feature))
-    plain = tree.num_bytes(FedAde().init_client(deployment))
+    plain = tree.num_bytes(begin(FedAde(), deployment))
     assert plain == personal + summaries
     counters = 2 * 4
-    kept = tree.num_bytes(FedAde(optimiser={"name": "adamw"}).init_client(deployment))
+    kept = tree.num_bytes(begin(FedAde(optimiser={"name": "adamw"}), deployment))
     assert kept == plain + 2 * (everything + personal) + counters
 
 
@@ -242,8 +241,8 @@ def test_the_literal_inverse_is_refused_where_it_is_not_safe(scenario):
 
     singular = replace(scenario.deployment, confusion=torch.full((10, 10), 0.1))
     with pytest.raises(FedadeError, match="simplex_ls"):
-        FedAde(prior="inv").init_client(singular)
-    FedAde(prior="inv").init_client(scenario.deployment)
+        begin(FedAde(prior="inv"), singular)
+    begin(FedAde(prior="inv"), scenario.deployment)
 
 
 def test_a_model_that_diverges_is_named_not_scored(scenario):
@@ -270,7 +269,7 @@ def test_a_run_tells_what_it_costs(scenario):
         rows = run(method, scenario, vectorised=vectorised)[0]
         reference = len(scenario.deployment.reference.labels)
         np.testing.assert_array_equal(rows["passes"], 2 * 20 + rows["participated"] * (2 * 3 + 1) * reference)
-        kept = tree.num_bytes(method.init_client(scenario.deployment))
+        kept = tree.num_bytes(begin(method, scenario.deployment))
         assert (rows["state_bytes"] == kept).all()
     assert (run(METHODS["source"](), scenario)[0]["passes"] == 0).all(), "scoring is not the method's cost"
 

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedade.core.method import Observation
 from fedade.maths.reweighting import reweight
 from fedade.methods.fed_ade_plus import FedAdePlus
 from fedade.parts.priors import deployed_probabilities
-from fedade.parts.reference_moments import plain_layers, reference_moments
+from fedade.parts.reference_moments import plain_layers
 
-from ..helpers import final_world, mean, run
+from ..helpers import Seen, begin, context, final_world, mean, observe, predict, run
 
 OFF = {"correction": "none", "reweighting": False, "gradient_steps": False}
 
@@ -19,23 +18,23 @@ def observed(method, scenario, timestep=4, client=0):
     deployment = scenario.deployment
     inputs = scenario.streams.draw(np.array([client]), timestep).inputs[0]
     key = torch.tensor(7)
-    shared, state = method.init_server(deployment), method.init_client(deployment)
-    state, plan = method.observe(deployment, state, shared, Observation(inputs, torch.tensor(timestep), key))
+    shared, state = method.begin_server(deployment), begin(method, deployment)
+    state, plan = observe(method, deployment, state, shared, Seen(inputs, torch.tensor(timestep), key))
     return deployment, inputs, shared, state, plan
 
 
 def test_with_every_part_off_it_is_the_deployed_model(scenario_factory):
     method = FedAdePlus(**OFF)
     deployment, inputs, shared, state, _ = observed(method, scenario_factory(kind="both"))
-    found = method.predict(deployment, state, shared, inputs)
-    torch.testing.assert_close(found, deployed_probabilities(deployment, inputs), atol=1e-5, rtol=1e-4)
+    found = predict(method, deployment, state, shared, inputs)
+    torch.testing.assert_close(found, deployed_probabilities(context(deployment, inputs)), atol=1e-5, rtol=1e-4)
 
 
 def test_reweighting_alone_corrects_the_deployed_model_by_the_prior(scenario_factory):
     method = FedAdePlus(**{**OFF, "reweighting": True})
     deployment, inputs, shared, state, plan = observed(method, scenario_factory())
-    expected = reweight(deployed_probabilities(deployment, inputs), plan["prior"], deployment.mean_prediction)
-    torch.testing.assert_close(method.predict(deployment, state, shared, inputs), expected, atol=1e-5, rtol=1e-4)
+    expected = reweight(deployed_probabilities(context(deployment, inputs)), plan["prior"], deployment.mean_prediction)
+    torch.testing.assert_close(predict(method, deployment, state, shared, inputs), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("correction", ["class-aware", "batch"])
@@ -46,7 +45,7 @@ def test_corrected_statistics_are_kept_for_predictions(scenario_factory, correct
     assert moved
     assert 0 < plan["trust"] <= 1
     assert not torch.equal(
-        method.predict(deployment, state, shared, inputs), deployed_probabilities(deployment, inputs)
+        predict(method, deployment, state, shared, inputs), deployed_probabilities(context(deployment, inputs))
     )
 
 
@@ -111,7 +110,7 @@ def test_what_finite_batches_make_of_the_signal_can_be_left_out(scenario_factory
 
 def test_conditions_that_come_back_are_remembered(scenario_factory):
     scenario = scenario_factory(kind="covariate", schedule="squ", samples=30)
-    plain = plain_layers(reference_moments(scenario.deployment))
+    plain = plain_layers(scenario.deployment)
     assert plain
     residuals = final_world(FedAdePlus(conditions=3), scenario).clients.residuals
     met = torch.stack([(residuals[layer].first.samples > 0).sum(-1) for layer in plain])

@@ -2,14 +2,12 @@ import torch
 
 from fedade.core.tree import stack
 from fedade.methods.fed_avg import FedAvg
-from fedade.parts.participation import trainable
+from fedade.parts.composition import trainable
 
-from ..helpers import final_world
+from ..helpers import final_world, local_round, observe
 from .checks import (
     RATE,
     assert_close,
-    assert_finite_on_one_sample,
-    assert_maps_agree,
     first_batches,
     of_client,
     sgd_step,
@@ -22,12 +20,12 @@ KEY = torch.tensor(0)
 def test_the_server_holds_the_weighted_mean_of_what_clients_trained_head_included(scenario_factory):
     scenario = scenario_factory(num_clients=3)
     deployment, method = scenario.deployment, FedAvg(rate=RATE, epochs=1, batch_size=1000)
-    shared, seen = method.init_server(deployment), first_batches(scenario)
+    shared, seen = method.begin_server(deployment), first_batches(scenario)
     uplinks, expected = [], []
     for client in range(3):
         looked = unlabelled(of_client(seen, client))
-        _, plan = method.observe(deployment, (), shared, looked)
-        uplinks.append(method.local_round(deployment, (), plan, shared, looked, KEY)[2])
+        _, plan = observe(method, deployment, (), shared, looked)
+        uplinks.append(local_round(method, deployment, (), plan, shared, looked, KEY)[2])
         expected.append(sgd_step(deployment, shared, deployment.parameters, plan["prior"], RATE.mid))
     weights = torch.tensor([1.0, 1.0, 2.0])
     found, _ = method.aggregate(deployment, shared, stack(uplinks), weights)
@@ -40,11 +38,3 @@ def test_a_client_keeps_nothing_and_statistics_never_travel(scenario_factory):
     world = final_world(FedAvg(rate=RATE), scenario_factory())
     assert world.clients == ()
     assert not any("running" in name for name in world.server)
-
-
-def test_both_client_maps_agree(scenario_factory):
-    assert_maps_agree(FedAvg(rate=RATE, epochs=1), scenario_factory(num_clients=4, num_timesteps=2))
-
-
-def test_one_sample_is_enough(scenario_factory):
-    assert_finite_on_one_sample(FedAvg(rate=RATE), scenario_factory)

@@ -10,8 +10,8 @@ from fedade.core.network import Network
 from fedade.core.tree import repeat
 from fedade.methods.fed_ccfa import FedCcfa, Uplink
 
-from ..helpers import final_world
-from .checks import RATE, assert_finite_on_one_sample, assert_maps_agree, first_batches, of_client, unlabelled
+from ..helpers import begin, final_world, local_round, observe
+from .checks import RATE, first_batches, of_client, unlabelled
 
 CLASSES, WIDTH, CLIENTS = 10, 128, 6
 
@@ -24,7 +24,7 @@ def planted(deployment, counts):
     other[3:, :5] = torch.randn(5, WIDTH, generator=generator)
     weight = other + 0.05 * torch.randn(CLIENTS, CLASSES, WIDTH, generator=generator)
     classifier = {"head.weight": weight, "head.bias": torch.zeros(CLIENTS, CLASSES)}
-    body = repeat(FedCcfa().init_server(deployment), CLIENTS)
+    body = repeat(FedCcfa().begin_server(deployment), CLIENTS)
     return Uplink(body, classifier, classifier, weight, counts)
 
 
@@ -32,7 +32,7 @@ def test_two_planted_groups_are_found_class_by_class_and_kept_apart(scenario_fac
     deployment = scenario_factory().deployment
     method = FedCcfa()
     uplinks = planted(deployment, torch.full((CLIENTS, CLASSES), 3.0))
-    _, told = method.aggregate(deployment, method.init_server(deployment), uplinks, torch.ones(CLIENTS))
+    _, told = method.aggregate(deployment, method.begin_server(deployment), uplinks, torch.ones(CLIENTS))
     rows, sent = told.classifier["head.weight"], uplinks.classifier["head.weight"]
     for group in (slice(0, 3), slice(3, 6)):
         torch.testing.assert_close(rows[group, :5], sent[group, :5].mean(0).expand(3, -1, -1))
@@ -45,7 +45,7 @@ def test_who_has_too_few_samples_of_a_class_keeps_its_row_and_spoils_no_mean(sce
     method, counts = FedCcfa(), torch.full((CLIENTS, CLASSES), 3.0)
     counts[0, 7], counts[:4, 8] = 2.0, 0.0
     uplinks = planted(deployment, counts)
-    _, told = method.aggregate(deployment, method.init_server(deployment), uplinks, torch.ones(CLIENTS))
+    _, told = method.aggregate(deployment, method.begin_server(deployment), uplinks, torch.ones(CLIENTS))
     rows, sent = told.classifier["head.weight"], uplinks.classifier["head.weight"]
     torch.testing.assert_close(rows[0, 7], sent[0, 7])
     torch.testing.assert_close(rows[1, 7], sent[1:, 7].mean(0))
@@ -58,11 +58,11 @@ def test_clients_of_different_concepts_end_with_different_classifiers(scenario_f
     scenario = scenario_factory(kind="none", num_clients=CLIENTS, samples=120)
     deployment = scenario.deployment
     method = FedCcfa(labels="oracle", classifier_rate=0.1, body_rate=0.01, balanced_epochs=20)
-    seen, shared = first_batches(scenario), method.init_server(deployment)
+    seen, shared = first_batches(scenario), method.begin_server(deployment)
     swapped = torch.tensor([1, 0, *range(2, CLASSES)])[seen.labels]
     apart = torch.arange(CLIENTS).unsqueeze(-1) >= 3
     seen = seen._replace(labels=torch.where(apart, swapped, seen.labels))
-    client = method.init_client(deployment)
+    client = begin(method, deployment)
     _, uplinks = vmap(lambda looked: _local_round(method, deployment, client, shared, looked))(seen)
     _, told = method.aggregate(deployment, shared, uplinks, torch.ones(CLIENTS))
     from_first = (told.classifier["head.weight"] - told.classifier["head.weight"][:1]).abs().amax(-1)
@@ -72,8 +72,8 @@ def test_clients_of_different_concepts_end_with_different_classifiers(scenario_f
 
 
 def _local_round(method, deployment, client, shared, looked):
-    _, plan = method.observe(deployment, client, shared, looked)
-    after, _, uplink = method.local_round(deployment, client, plan, shared, looked, looked.key)
+    _, plan = observe(method, deployment, client, shared, looked)
+    after, _, uplink = local_round(method, deployment, client, plan, shared, looked, looked.key)
     return after, uplink
 
 
@@ -85,8 +85,8 @@ def test_alignment_draws_features_to_their_anchors(scenario_factory):
     similarity = {}
     for strength in (0.1, 1e6):
         method = FedCcfa(labels="oracle", rate=RATE, alignment_scale=strength)
-        shared = method.init_server(deployment)
-        client = method.init_client(deployment)
+        shared = method.begin_server(deployment)
+        client = begin(method, deployment)
         anchors = torch.rand(client.anchors.shape, generator=generator.manual_seed(1))
         client = client._replace(anchors=anchors, known=torch.ones_like(client.known))
         _, uplink = _local_round(method, deployment, client, shared, looked)
@@ -103,9 +103,9 @@ def test_labels_come_from_the_corrected_posterior_and_unsure_samples_are_left_ou
     shares = []
     for confidence in (0.0, 0.7, 1.0):
         method = FedCcfa(confidence=confidence)
-        client, shared = method.init_client(deployment), method.init_server(deployment)
-        _, plan = method.observe(deployment, client, shared, looked)
-        _, _, uplink = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
+        client, shared = begin(method, deployment), method.begin_server(deployment)
+        _, plan = observe(method, deployment, client, shared, looked)
+        _, _, uplink = local_round(method, deployment, client, plan, shared, looked, torch.tensor(0))
         shares.append(float(plan["trusted"]))
         assert float(uplink.counts.sum()) == pytest.approx(shares[-1] * len(looked.inputs))
     assert shares[0] == 1
@@ -122,15 +122,4 @@ def test_a_head_that_is_not_linear_is_refused(scenario_factory):
     deployment = scenario_factory().deployment
     bent = Network("bent", deployment.network.body, nn.Sequential(nn.Linear(WIDTH, CLASSES), nn.Softplus()))
     with pytest.raises(FedadeError, match="whose last layer is linear"):
-        FedCcfa().init_client(replace(deployment, network=bent, parameters=bent.initial_parameters()))
-
-
-def test_both_client_maps_agree(scenario_factory):
-    scenario = scenario_factory(num_clients=6, num_timesteps=2)
-    for labels in ("unsup", "oracle"):
-        assert_maps_agree(FedCcfa(rate=RATE, labels=labels, body_epochs=1), scenario)
-
-
-def test_one_sample_is_enough(scenario_factory):
-    for labels in ("unsup", "oracle"):
-        assert_finite_on_one_sample(FedCcfa(rate=RATE, labels=labels), scenario_factory)
+        begin(FedCcfa(), replace(deployment, network=bent, parameters=bent.initial_parameters()))

@@ -4,11 +4,10 @@ from torch.nn.functional import cross_entropy
 from fedade.core import tree
 from fedade.methods.fed_pseudo import FedPseudo
 
+from ..helpers import begin, local_round, observe
 from .checks import (
     RATE,
     assert_close,
-    assert_finite_on_one_sample,
-    assert_maps_agree,
     first_batches,
     of_client,
     unlabelled,
@@ -18,10 +17,10 @@ from .checks import (
 def one_round(scenario, method, client=None):
     """A client's head, the body it sends, and the plan."""
     deployment = scenario.deployment
-    client, shared = client or method.init_client(deployment), method.init_server(deployment)
+    client, shared = client or begin(method, deployment), method.begin_server(deployment)
     looked = unlabelled(of_client(first_batches(scenario), 0))
-    _, plan = method.observe(deployment, client, shared, looked)
-    moved, _, body = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
+    _, plan = observe(method, deployment, client, shared, looked)
+    moved, _, body = local_round(method, deployment, client, plan, shared, looked, torch.tensor(0))
     return {**body, **moved.own}, plan, looked
 
 
@@ -44,15 +43,7 @@ def test_steps_follow_confident_labels_with_every_class_counting_the_same(scenar
 def test_an_unsure_client_learns_nothing(scenario_factory):
     scenario = scenario_factory(num_clients=2)
     method = FedPseudo(rate=RATE)
-    unsure = tree.tree_map(torch.zeros_like, method.init_client(scenario.deployment))
+    unsure = tree.tree_map(torch.zeros_like, begin(method, scenario.deployment))
     found, plan, _ = one_round(scenario, method, unsure)
     assert plan["trusted"] == 0
-    assert_close(found, {**method.init_server(scenario.deployment), **unsure.own})
-
-
-def test_both_client_maps_agree(scenario_factory):
-    assert_maps_agree(FedPseudo(rate=RATE, epochs=1), scenario_factory(num_clients=4, num_timesteps=2))
-
-
-def test_one_sample_is_enough(scenario_factory):
-    assert_finite_on_one_sample(FedPseudo(rate=RATE), scenario_factory)
+    assert_close(found, {**method.begin_server(scenario.deployment), **unsure.own})

@@ -2,11 +2,10 @@ import torch
 
 from fedade.methods.fed_rep import FedRep
 
+from ..helpers import begin, local_round, observe
 from .checks import (
     RATE,
     assert_close,
-    assert_finite_on_one_sample,
-    assert_maps_agree,
     first_batches,
     of_client,
     sgd_step,
@@ -17,10 +16,10 @@ from .checks import (
 def test_the_head_is_fitted_first_and_the_body_under_the_new_head(scenario_factory):
     scenario = scenario_factory(num_clients=2)
     deployment, method = scenario.deployment, FedRep(rate=RATE, head_epochs=1, body_epochs=1, batch_size=1000)
-    client, shared = method.init_client(deployment), method.init_server(deployment)
+    client, shared = begin(method, deployment), method.begin_server(deployment)
     looked = unlabelled(of_client(first_batches(scenario), 0))
-    _, plan = method.observe(deployment, client, shared, looked)
-    moved, _, body = method.local_round(deployment, client, plan, shared, looked, torch.tensor(0))
+    _, plan = observe(method, deployment, client, shared, looked)
+    moved, _, body = local_round(method, deployment, client, plan, shared, looked, torch.tensor(0))
     new_head = sgd_step(deployment, client.own, deployment.parameters, plan["prior"], RATE.mid)
     new_body = sgd_step(deployment, shared, {**deployment.parameters, **new_head}, plan["prior"], RATE.mid)
     together = sgd_step(deployment, shared, deployment.parameters, plan["prior"], RATE.mid)
@@ -32,14 +31,5 @@ def test_the_head_is_fitted_first_and_the_body_under_the_new_head(scenario_facto
 def test_only_the_body_travels_and_heads_stay_personal(scenario_factory):
     deployment = scenario_factory(num_clients=2).deployment
     method = FedRep()
-    assert all(name.startswith("body.") for name in method.init_server(deployment))
-    assert set(method.init_client(deployment).own) == {"head.weight", "head.bias"}
-
-
-def test_both_client_maps_agree(scenario_factory):
-    scenario = scenario_factory(num_clients=4, num_timesteps=2)
-    assert_maps_agree(FedRep(rate=RATE, head_epochs=2, body_epochs=1), scenario)
-
-
-def test_one_sample_is_enough(scenario_factory):
-    assert_finite_on_one_sample(FedRep(rate=RATE, head_epochs=2, body_epochs=2), scenario_factory)
+    assert all(name.startswith("body.") for name in method.begin_server(deployment))
+    assert set(begin(method, deployment).own) == {"head.weight", "head.bias"}

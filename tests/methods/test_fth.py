@@ -11,7 +11,7 @@ from fedade.methods.oracle_prior import OraclePrior
 from fedade.methods.source import Source
 from fedade.parts.priors import deployed_probabilities
 
-from ..helpers import final_world, mean, run
+from ..helpers import context, final_world, mean, run
 
 
 def at(scenario: Scenario, schedule: np.ndarray) -> Scenario:
@@ -31,7 +31,7 @@ def stationary(scenario_factory) -> Scenario:
     inputs, labels = (
         torch.cat([getattr(batch, name).flatten(0, 1) for batch in batches]) for name in ("inputs", "labels")
     )
-    exact = confusion_matrix(deployed_probabilities(scenario.deployment, inputs), labels)
+    exact = confusion_matrix(deployed_probabilities(context(scenario.deployment, inputs)), labels)
     return at(replace(scenario, deployment=replace(scenario.deployment, confusion=exact)), np.ones(steps + 1))
 
 

@@ -3,14 +3,12 @@
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
 from fedade.core import tree
 from fedade.core.deployment import Reference
 from fedade.core.errors import FedadeError
-from fedade.core.method import Observation
 from fedade.methods.atlas import Atlas
 from fedade.methods.flh_ftl import FlhFtl
 from fedade.methods.fth import Fth
@@ -18,7 +16,7 @@ from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.rogd import Rogd
 from fedade.methods.source import Source
 
-from ..helpers import final_world, mean, run
+from ..helpers import Seen, begin, final_world, mean, observe, predict, run
 
 REWEIGHTING = {
     "prior-bbse": PriorReweighting,
@@ -51,22 +49,6 @@ def test_under_label_shift_it_does_no_harm_and_the_prior_trackers_help(name, dri
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_clients_one_by_one_and_all_at_once_agree(name, scenario_factory):
-    scenario = scenario_factory(num_clients=3, num_timesteps=3, samples=12)
-    together, apart = (final_world(ALL[name](), scenario, vectorised=vectorised) for vectorised in (True, False))
-    for one, other in zip(tree.leaves(together.clients), tree.leaves(apart.clients), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", sorted(ALL))
-def test_one_sample_per_batch_is_enough(name, scenario_factory):
-    scenario = scenario_factory(num_clients=4, num_timesteps=3, samples=1)
-    for step in run(ALL[name](), scenario):
-        for column, values in step.items():
-            assert np.isfinite(values).all(), column
-
-
-@pytest.mark.parametrize("name", sorted(ALL))
 def test_a_client_learns_from_its_own_batches_alone(name, scenario_factory):
     few, many = scenario_factory(num_clients=2, num_timesteps=2), scenario_factory(num_clients=4, num_timesteps=2)
     alone, among = (final_world(ALL[name](), scenario).clients for scenario in (few, many))
@@ -88,7 +70,7 @@ def test_a_literal_inverse_of_a_singular_confusion_matrix_is_refused(name, scena
     deployment = scenario_factory(num_clients=2, num_timesteps=1).deployment
     singular = replace(deployment, confusion=torch.full_like(deployment.confusion, 0.1))
     with pytest.raises(FedadeError, match="simplex_ls"):
-        ALL[name](prior="inv").init_client(singular)
+        begin(ALL[name](prior="inv"), singular)
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -96,10 +78,10 @@ def test_a_singular_confusion_matrix_and_blank_inputs_leave_the_state_finite(nam
     deployment = scenario_factory(num_clients=2, num_timesteps=1).deployment
     singular = replace(deployment, confusion=torch.full_like(deployment.confusion, 0.1))
     method, one = ALL[name](), torch.ones((), dtype=torch.int64)
-    blank = Observation(torch.zeros_like(deployment.reference.inputs[:5]), one, one)
-    client, _ = method.observe(singular, method.init_client(singular), (), blank)
+    blank = Seen(torch.zeros_like(deployment.reference.inputs[:5]), one, one)
+    client, _ = observe(method, singular, begin(method, singular), (), blank)
     assert all(leaf.isfinite().all() for leaf in tree.leaves(client))
-    assert method.predict(singular, client, (), blank.inputs).isfinite().all()
+    assert predict(method, singular, client, (), blank.inputs).isfinite().all()
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -109,6 +91,6 @@ def test_a_class_absent_from_the_reference_set_leaves_the_state_finite(name, sce
     partial_reference = Reference(deployment.reference.inputs[known], deployment.reference.labels[known])
     lacking = replace(deployment, reference=partial_reference)
     method, one = ALL[name](), torch.ones((), dtype=torch.int64)
-    only_sevens = Observation(deployment.reference.inputs[~known], one, one)
-    client, _ = method.observe(lacking, method.init_client(lacking), (), only_sevens)
+    only_sevens = Seen(deployment.reference.inputs[~known], one, one)
+    client, _ = observe(method, lacking, begin(method, lacking), (), only_sevens)
     assert all(leaf.isfinite().all() for leaf in tree.leaves(client))

@@ -9,7 +9,7 @@ from fedade.methods.rogd import Rogd
 from fedade.methods.source import Source
 from fedade.parts.priors import deployed_probabilities
 
-from ..helpers import final_world, mean, run
+from ..helpers import begin, context, final_world, mean, run
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +31,13 @@ def test_descending_the_estimated_error_raises_accuracy_over_time(stationary):
 def test_the_first_step_is_along_the_closed_form_gradient(stationary):
     deployment = stationary.deployment
     slopes = class_error_slopes(
-        deployed_probabilities(deployment, deployment.reference.inputs),
+        deployed_probabilities(context(deployment, deployment.reference.inputs)),
         deployment.reference.labels,
         deployment.source_prior,
         deployment.source_prior,
     )
     method = Rogd(learning_rate=1e-3)
-    start = method.init_client(deployment)
+    start = begin(method, deployment)
     first = replace(stationary, streams=replace(stationary.streams, settings=_one_timestep(stationary)))
     moved, prior = final_world(method, first).clients.weights, run(method, first)[0]["prior"]
     gradient = torch.from_numpy(prior) @ slopes
@@ -46,7 +46,7 @@ def test_the_first_step_is_along_the_closed_form_gradient(stationary):
 
 
 def test_a_longer_horizon_takes_shorter_steps(stationary):
-    short, long = (Rogd(horizon=steps).init_client(stationary.deployment).learning_rate for steps in (25, 100))
+    short, long = (begin(Rogd(horizon=steps), stationary.deployment).learning_rate for steps in (25, 100))
     assert float(short) == pytest.approx(2 * float(long))
 
 

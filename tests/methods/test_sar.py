@@ -9,12 +9,11 @@ from torch import nn
 
 from fedade.core import tree
 from fedade.core.errors import FedadeError
-from fedade.core.method import Observation
 from fedade.maths.entropy import entropy_from_logits
 from fedade.methods.sar import Sar
 from fedade.parts.norm_layers import batch_logits, norm_affine
 
-from ..helpers import final_world, run
+from ..helpers import Seen, begin, observe
 from ..parts.networks import with_body
 
 FAST = {"learning_rate": 1e-1, "include_last_stage": True}
@@ -26,14 +25,14 @@ def scenario(scenario_factory):
 
 
 @pytest.fixture(scope="module")
-def observation(scenario) -> Observation:
-    return Observation(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
+def observation(scenario) -> Seen:
+    return Seen(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def after(method: Sar, deployment, observation, times: int = 1):
-    client, plan = method.init_client(deployment), {}
+    client, plan = begin(method, deployment), {}
     for _ in range(times):
-        client, plan = method.observe(deployment, client, (), observation)
+        client, plan = observe(method, deployment, client, (), observation)
     return client, plan
 
 
@@ -50,7 +49,7 @@ def test_unreliable_samples_are_left_out(scenario, observation):
     limit = float(entropy[order[8:12]].mean()) / math.log(10)
     method = Sar(**FAST, reliable_entropy=limit)
 
-    def with_row(row: int, other: int) -> Observation:
+    def with_row(row: int, other: int) -> Seen:
         inputs = observation.inputs.clone()
         inputs[order[row]] = inputs[order[other]]
         return observation._replace(inputs=inputs)
@@ -74,7 +73,7 @@ def test_without_a_reliable_sample_nothing_moves(scenario, observation):
     method = Sar(**FAST, reliable_entropy=1e-9)
     client, plan = after(method, scenario.deployment, observation, 2)
     assert plan["reliable"] == 0
-    assert equal(client, method.init_client(scenario.deployment))
+    assert equal(client, begin(method, scenario.deployment))
 
 
 def test_the_slope_is_that_of_the_worst_nearby_point(scenario, observation):
@@ -98,7 +97,7 @@ def test_the_slope_is_that_of_the_worst_nearby_point(scenario, observation):
 
 
 def test_the_last_stage_stays(scenario):
-    names = Sar().init_client(scenario.deployment).own.keys()
+    names = begin(Sar(), scenario.deployment).own.keys()
     assert {deployed.numel() for name, deployed in scenario.deployment.parameters.items() if name in names} == {16}
 
 
@@ -106,25 +105,13 @@ def test_a_collapsed_client_returns_to_the_deployed_model(scenario, observation)
     method = Sar(**FAST, reset_loss=100.0)
     client, plan = after(method, scenario.deployment, observation, 2)
     assert plan["reset"] == 1
-    assert equal(client, method.init_client(scenario.deployment))
+    assert equal(client, begin(method, scenario.deployment))
     moving, plan = after(Sar(**FAST, reset_loss=0.0), scenario.deployment, observation, 2)
     assert plan["reset"] == 0
     assert moving.losses == 2
     assert not equal(moving.own, client.own)
 
 
-def test_clients_together_are_clients_alone(scenario):
-    method = Sar(**FAST)
-    together, apart = final_world(method, scenario), final_world(method, scenario, vectorised=False)
-    for one, other in zip(tree.leaves(together.clients), tree.leaves(apart.clients), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
-
-
-def test_one_sample_is_enough(scenario_factory):
-    for rows in run(Sar(**FAST), scenario_factory(samples=1, num_timesteps=2)):
-        assert all(np.isfinite(values).all() for values in rows.values())
-
-
 def test_a_model_without_norm_layers_is_refused(scenario):
     with pytest.raises(FedadeError, match="sar: model 'toy' has no normalisation layer"):
-        Sar().init_client(with_body(scenario.deployment))
+        begin(Sar(), with_body(scenario.deployment))

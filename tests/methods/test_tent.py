@@ -5,14 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedade.core import tree
 from fedade.core.errors import FedadeError
-from fedade.core.method import Observation
 from fedade.maths.entropy import entropy_from_logits
 from fedade.methods.tent import Tent
 from fedade.parts.norm_layers import batch_logits, norm_affine
 
-from ..helpers import final_world, run
+from ..helpers import Seen, begin, observe
 from ..parts.networks import with_body
 
 
@@ -22,14 +20,14 @@ def scenario(scenario_factory):
 
 
 @pytest.fixture(scope="module")
-def observation(scenario) -> Observation:
-    return Observation(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
+def observation(scenario) -> Seen:
+    return Seen(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def entropies(method: Tent, deployment, observation, times: int) -> list[float]:
-    client, found = method.init_client(deployment), []
+    client, found = begin(method, deployment), []
     for _ in range(times):
-        client, plan = method.observe(deployment, client, (), observation)
+        client, plan = observe(method, deployment, client, (), observation)
         found.append(float(plan["entropy"]))
     return found
 
@@ -48,21 +46,10 @@ def test_it_is_plain_autograd_with_pytorchs_adam(scenario, observation):
         optimiser.zero_grad()
         entropy_from_logits(batch_logits(deployment, theirs, observation.inputs)).mean().backward()
         optimiser.step()
-    client, _ = method.observe(deployment, method.init_client(deployment), (), observation)
+    client, _ = observe(method, deployment, begin(method, deployment), (), observation)
     assert client.own.keys() == theirs.keys()
     for name, value in client.own.items():
         torch.testing.assert_close(value, theirs[name].detach(), atol=1e-5, rtol=1e-4)
-
-
-def test_clients_together_are_clients_alone(scenario):
-    together, apart = final_world(Tent(), scenario), final_world(Tent(), scenario, vectorised=False)
-    for one, other in zip(tree.leaves(together.clients), tree.leaves(apart.clients), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
-
-
-def test_one_sample_is_enough(scenario_factory):
-    for rows in run(Tent(), scenario_factory(samples=1, num_timesteps=2)):
-        assert all(np.isfinite(values).all() for values in rows.values())
 
 
 def test_a_model_with_group_norm_moves_its_scales(scenario, observation):
@@ -74,4 +61,4 @@ def test_a_model_with_group_norm_moves_its_scales(scenario, observation):
 
 def test_a_model_without_norm_layers_is_refused(scenario):
     with pytest.raises(FedadeError, match="tent: model 'toy' has no normalisation layer"):
-        Tent().init_client(with_body(scenario.deployment))
+        begin(Tent(), with_body(scenario.deployment))

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from fedade.core import tree
-from fedade.core.method import Observation
 from fedade.methods.uda import Uda
 
-from ..helpers import final_world, run
+from ..helpers import Seen, begin, final_world, observe, run
 
 FAST = {"rate": {"low": 1e-3, "mid": 3e-2, "high": 1e-1}}
 ALIGNMENTS = ("coral", "mmd", "dann")
@@ -20,15 +19,15 @@ def scenario(scenario_factory):
 
 
 @pytest.fixture(scope="module")
-def observation(scenario) -> Observation:
-    return Observation(scenario.streams.draw(np.arange(1), 2).inputs[0], torch.tensor(1), torch.tensor(5))
+def observation(scenario) -> Seen:
+    return Seen(scenario.streams.draw(np.arange(1), 2).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def distances(method: Uda, scenario, observation, times: int, steps_before: float = 0.0) -> list[float]:
-    client, found = method.init_client(scenario.deployment), []
+    client, found = begin(method, scenario.deployment), []
     client = client._replace(steps=client.steps + steps_before)
     for _ in range(times):
-        client, plan = method.observe(scenario.deployment, client, (), observation)
+        client, plan = observe(method, scenario.deployment, client, (), observation)
         found.append(float(plan["alignment"]))
     return found
 
@@ -52,7 +51,7 @@ def test_features_mislead_the_discriminator_once_the_reversal_has_grown(scenario
 
 def test_the_reference_labels_keep_the_classes_in_place(scenario, observation):
     method = Uda(**FAST, steps=8)
-    client, _ = method.observe(scenario.deployment, method.init_client(scenario.deployment), (), observation)
+    client, _ = observe(method, scenario.deployment, begin(method, scenario.deployment), (), observation)
     inputs, labels = scenario.deployment.reference
 
     def loss(parameters) -> torch.Tensor:

@@ -5,12 +5,11 @@ import pytest
 import torch
 
 from fedade.core import tree
-from fedade.core.method import Observation
 from fedade.maths.entropy import entropy
 from fedade.methods.unida import Unida
 from fedade.parts.discriminator import domain_logits
 
-from ..helpers import final_world, run
+from ..helpers import Seen, begin, final_world, observe, predict, run
 
 FAST = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 1e-1}}
 VARIANTS = ("proto", "uan", "dance")
@@ -22,14 +21,14 @@ def scenario(scenario_factory):
 
 
 @pytest.fixture(scope="module")
-def observation(scenario) -> Observation:
-    return Observation(scenario.streams.draw(np.arange(1), 2).inputs[0], torch.tensor(1), torch.tensor(5))
+def observation(scenario) -> Seen:
+    return Seen(scenario.streams.draw(np.arange(1), 2).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def after(method: Unida, scenario, observation, times: int = 1):
-    client, plan = method.init_client(scenario.deployment), {}
+    client, plan = begin(method, scenario.deployment), {}
     for _ in range(times):
-        client, plan = method.observe(scenario.deployment, client, (), observation)
+        client, plan = observe(method, scenario.deployment, client, (), observation)
     return client, plan
 
 
@@ -38,8 +37,8 @@ def test_known_samples_are_predicted_as_usual_and_rejection_is_a_choice(scenario
     method = Unida(**FAST, variant=variant)
     client, plan = after(method, scenario, observation)
     deployment, inputs = scenario.deployment, observation.inputs
-    forced = method.predict(deployment, client, (), inputs)
-    rejecting = method.model_copy(update={"reject_as_error": True}).predict(deployment, client, (), inputs)
+    forced = predict(method, deployment, client, (), inputs)
+    rejecting = predict(method.model_copy(update={"reject_as_error": True}), deployment, client, (), inputs)
     assert forced.shape == (20, 10)
     assert rejecting.shape == (20, 11)
     unknown = rejecting.argmax(-1) == 10
@@ -50,10 +49,10 @@ def test_known_samples_are_predicted_as_usual_and_rejection_is_a_choice(scenario
 @pytest.mark.parametrize("variant", ["proto", "dance"])
 def test_uncertain_samples_count_as_unknown(scenario, variant):
     method = Unida(variant=variant, proto_margin=0.0, reject_as_error=True, steps=0)
-    client = method.init_client(scenario.deployment)
+    client = begin(method, scenario.deployment)
     inputs = scenario.streams.draw(np.arange(1), 2).inputs[0]
-    forced = method.model_copy(update={"reject_as_error": False}).predict(scenario.deployment, client, (), inputs)
-    unknown = method.predict(scenario.deployment, client, (), inputs).argmax(-1) == 10
+    forced = predict(method.model_copy(update={"reject_as_error": False}), scenario.deployment, client, (), inputs)
+    unknown = predict(method, scenario.deployment, client, (), inputs).argmax(-1) == 10
     assert torch.equal(unknown, entropy(forced) > np.log(10) / 2)
     assert unknown.any()
     assert not unknown.all()
@@ -63,7 +62,7 @@ def test_prototypes_teach_the_known_samples(scenario, observation):
     def certainty(**settings) -> float:
         method = Unida(**FAST, pair_size=64, **settings)
         client, _ = after(method, scenario, observation, 3)
-        return float(entropy(method.predict(scenario.deployment, client, (), observation.inputs)).mean())
+        return float(entropy(predict(method, scenario.deployment, client, (), observation.inputs)).mean())
 
     taught = certainty(confidence=0.0, proto_margin=0.0)
     untaught = certainty(confidence=1.0, proto_margin=1.0)

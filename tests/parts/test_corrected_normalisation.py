@@ -16,6 +16,7 @@ from fedade.parts.corrected_normalisation import (
 )
 from fedade.parts.reference_moments import FEATURES, plain_layers, recognising_layers, reference_moments
 
+from ..helpers import context
 from .networks import with_body
 
 
@@ -32,7 +33,7 @@ def test_every_layer_is_measured_and_plain_ones_come_first(scenario):
     moments = reference_moments(scenario.deployment)
     named = {name.removesuffix(".running_mean") for name in scenario.deployment.parameters if "running_mean" in name}
     assert set(moments) == named
-    plain = plain_layers(moments)
+    plain = plain_layers(scenario.deployment)
     assert plain <= set(moments)
     assert reference_moments(scenario.deployment) is moments
 
@@ -57,7 +58,7 @@ def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
             return super().statistics(layer, inputs, deployed)
 
     past = no_residuals(deployment)
-    strategy = Watching(moments, deployment.source_prior, frozenset(moments), plain_layers(moments), 0.0, past)
+    strategy = Watching(moments, deployment.source_prior, frozenset(moments), plain_layers(deployment), 0.0, past)
     deployment.network.represent(deployment.parameters, inputs, strategy)
     assert set(strategy.found) == set(moments)
     for layer, found in strategy.found.items():
@@ -72,7 +73,7 @@ def test_a_pass_can_be_repeated_with_what_it_found(scenario):
     layers = frozenset(reference_moments(deployment))
     found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0)
     assert found.statistics.keys() == deployed_statistics(deployment).keys()
-    again = settled_pass(deployment, deployment.parameters, found.statistics, inputs)
+    again = settled_pass(context(deployment, inputs), deployment.parameters, found.statistics, keeps_body=True)
     torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
 
 
@@ -88,7 +89,7 @@ def test_features_are_corrected_where_there_is_no_batch_norm(scenario):
     deployment = with_body(scenario.deployment, nn.GroupNorm(2, 4))
     moments = reference_moments(deployment)
     assert set(moments) == {FEATURES}
-    assert recognising_layers(moments) == frozenset(), "the head reads classes from them, however noisy they are"
+    assert recognising_layers(deployment) == frozenset(), "the head reads classes from them, however noisy they are"
     assert {len(both.first.samples) for both in no_residuals(deployment, 3).values()} == {1}
     inputs, prior = batch(scenario), deployment.source_prior
     found = corrected_pass(deployment, deployment.parameters, inputs, prior, frozenset(moments), 0.0)
@@ -97,9 +98,11 @@ def test_features_are_corrected_where_there_is_no_batch_norm(scenario):
     mean = found.statistics[f"{FEATURES}.running_mean"]
     torch.testing.assert_close(mean, moments[FEATURES].first.means.mean(0) + shift, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(found.features.mean(0), mean - shift, atol=1e-3, rtol=1e-2)
-    again = settled_pass(deployment, deployment.parameters, found.statistics, inputs)
+    again = settled_pass(context(deployment, inputs), deployment.parameters, found.statistics, keeps_body=True)
     torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
-    untouched = settled_pass(deployment, deployment.parameters, deployed_statistics(deployment), inputs)
+    untouched = settled_pass(
+        context(deployment, inputs), deployment.parameters, deployed_statistics(deployment), keeps_body=True
+    )
     expected = deployment.network.classify(deployment.parameters, features)
     torch.testing.assert_close(untouched, expected, atol=1e-4, rtol=1e-3)
 
@@ -128,7 +131,7 @@ def test_residuals_are_remembered_as_far_as_they_may_count(scenario_factory):
 
 def test_only_plain_layers_have_room_for_several_conditions(scenario):
     deployment = scenario.deployment
-    plain = plain_layers(reference_moments(deployment))
+    plain = plain_layers(deployment)
     residuals = no_residuals(deployment, 3)
     assert {layer: len(both.first.samples) for layer, both in residuals.items()} == {
         layer: 3 if layer in plain else 1 for layer in residuals

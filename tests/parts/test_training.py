@@ -5,12 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from fedade.core.normalisation import FROZEN
 from fedade.maths.risks import class_weights
+from fedade.parts.composition import trainable, trainable_personal
 from fedade.parts.objectives import OBJECTIVES, Bbse, Material
 from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import trainable, trainable_personal
 from fedade.parts.training import Training, prior_draws
+
+from ..helpers import context
 
 KEY = torch.tensor(11)
 MANY = 30_000
@@ -21,20 +22,20 @@ def deployment(scenario_factory):
     return scenario_factory().deployment
 
 
-def training(deployment, samples: int, draws: str, objective: str = "bbse", optimiser: Optimiser | None = None):
+def training(
+    deployment,
+    samples: int,
+    draws: str,
+    objective: str = "bbse",
+    optimiser: Optimiser | None = None,
+    batch_size: int = 8,
+):
     """A descent with an uneven prior; a stream of as many samples as asked."""
     prior = torch.tensor([0.4, 0.0, 0.2, 0.1, 0.0, 0.1, 0.05, 0.05, 0.0, 0.1])
     inputs = deployment.reference.inputs[torch.arange(samples) % len(deployment.reference.labels)]
-    return Training(
-        deployment,
-        OBJECTIVES[objective],
-        inputs,
-        prior,
-        torch.tensor(0.01),
-        FROZEN,
-        optimiser=optimiser or Optimiser(),
-        reference_draws=draws,
-    )
+    plan = {"prior": prior, "learning_rate": torch.tensor(0.01)}
+    ctx = context(deployment, inputs, key=KEY)
+    return Training(ctx, OBJECTIVES[objective], plan, batch_size, optimiser or Optimiser(), draws)
 
 
 @settings(max_examples=25, deadline=None)
@@ -86,9 +87,12 @@ def test_clients_draw_on_their_own():
 
 def test_a_step_on_many_drawn_rows_is_a_step_on_the_whole_reference_set(deployment):
     start = trainable(deployment)
-    many, whole = training(deployment, MANY, "prior"), training(deployment, 20, "epoch")
-    drawn, _ = many.joint(start, deployment.parameters, many.minibatches(KEY, range(1), MANY), ())
-    exact, _ = whole.joint(start, deployment.parameters, whole.minibatches(KEY, range(1), 1000), ())
+    many, whole = (
+        training(deployment, MANY, "prior", batch_size=MANY),
+        training(deployment, 20, "epoch", batch_size=1000),
+    )
+    drawn, _ = many.joint(start, deployment.parameters, many.steps(range(1)), ())
+    exact, _ = whole.joint(start, deployment.parameters, whole.steps(range(1)), ())
     errors = torch.cat([(drawn[name] - exact[name]).flatten() for name in start])
     lengths = torch.cat([(exact[name] - value).flatten() for name, value in start.items()])
     assert 0 < errors.norm() < 0.05 * lengths.norm()
@@ -99,7 +103,7 @@ def test_features_that_are_computed_once_change_nothing(deployment, objective):
     """The personal step on the head is a joint step that moves the head alone."""
     work = training(deployment, 20, "prior", objective, Optimiser(name="adamw", clip=0.5))
     head = trainable_personal(deployment)
-    steps = work.minibatches(KEY, range(2), 8)
+    steps = work.steps(range(2))
     assert len(steps) == 6
     state = work.optimiser.start(head)
     (once, after), (anew, expected) = (
@@ -113,14 +117,14 @@ def test_features_that_are_computed_once_change_nothing(deployment, objective):
 
 def test_without_epochs_nothing_moves(deployment):
     work, head = training(deployment, 20, "prior"), trainable_personal(deployment)
-    moved, _ = work.personal(head, deployment.parameters, work.minibatches(KEY, range(0), 8), ())
+    moved, _ = work.personal(head, deployment.parameters, work.steps(range(0)), ())
     assert all(torch.equal(moved[name], value) for name, value in head.items())
 
 
 def test_an_optimiser_goes_on_where_it_stopped(deployment):
     """Two steps at once are two rounds of one, with the state that the first left."""
-    work = training(deployment, 20, "prior", optimiser=Optimiser(name="adamw", weight_decay=0.1))
-    start, steps = trainable(deployment), work.minibatches(KEY, range(2), 20)
+    work = training(deployment, 20, "prior", optimiser=Optimiser(name="adamw", weight_decay=0.1), batch_size=20)
+    start, steps = trainable(deployment), work.steps(range(2))
     both, _ = work.joint(start, deployment.parameters, steps, work.optimiser.start(start))
     moved, state = start, work.optimiser.start(start)
     for step in steps:

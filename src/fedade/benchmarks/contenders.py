@@ -15,14 +15,14 @@ from fedade.benchmarks.plain_loop import PlainLoop
 from fedade.benchmarks.workload import Work
 from fedade.client_map import loop
 from fedade.core import tree
-from fedade.core.method import Observation
+from fedade.core.context import context_before_first_batch
 from fedade.core.precision import Precision, set_multiplication
 from fedade.core.scenario import Batch, Scenario, Streams
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured, Direct
 from fedade.engine.pending import collect
-from fedade.engine.steps import Maps, Steps
+from fedade.engine.steps import Maps, StepBatch, Steps
 from fedade.experiments.settings import ExecutionSettings
 from fedade.runner.clocks import client_maps
 
@@ -140,7 +140,7 @@ class Simulated:
             self.work.meetings,
             SEEDS,
             self.maps,
-            beside=tuple(Federation(scenario, Seeds(seed)) for seed in range(1, self.federations)),
+            more_federations=tuple(Federation(scenario, Seeds(seed)) for seed in range(1, self.federations)),
             execution=execution,
         )
         steps = clock.advance(clock.beginning())
@@ -155,27 +155,27 @@ class Simulated:
     def pieces(self) -> Pieces:
         method, deployment = self.work.method, self._scenario.deployment
         steps = Steps(method, deployment, self.maps)
-        batch = self.scenario.streams.draw(np.arange(self.work.clients), 1)
+        drawn = self.scenario.streams.draw(np.arange(self.work.clients), 1)
         keys = torch.arange(self.work.clients)
-        seen = Observation(batch.inputs, torch.ones_like(keys), keys)
+        batch = StepBatch(drawn.inputs, drawn.labels, drawn.prior, torch.ones_like(keys), keys)
         rows = torch.arange(self.work.participants) * (self.work.clients // self.work.participants)
         sizes = torch.full((self.work.participants,), float(self.work.samples))
         with torch.no_grad():
-            server = method.init_server(deployment)
-            clients = tree.repeat(method.init_client(deployment), self.work.clients)
-            states, plan, _ = steps.observe(clients, server, seen, batch.labels)
+            shared = method.begin_server(deployment)
+            clients = tree.repeat(method.begin(context_before_first_batch(deployment)), self.work.clients)
+            states, plan, _ = steps.observe(clients, shared, batch)
 
         @torch.no_grad()
         def exchange() -> None:
-            steps.exchange(states, plan, server, seen, rows, keys[rows], sizes)
+            steps.exchange(states, plan, shared, batch, rows, keys[rows], sizes)
 
         @torch.no_grad()
         def observe() -> None:
-            steps.observe(states, server, seen, batch.labels)
+            steps.observe(states, shared, batch)
 
         @torch.no_grad()
         def score() -> None:
-            steps.score(states, server, batch.inputs, batch.labels)
+            steps.score(states, shared, batch)
 
         return Pieces(exchange, observe, score)
 

@@ -12,7 +12,7 @@ from fedade.cli.tables import print_entries
 from fedade.data.inventory import check, describe
 from fedade.data.registry import DATASETS, fetch, where
 
-app = typer.Typer(help="Find, check and fetch datasets.", no_args_is_help=True)
+app = typer.Typer(help="Find, check and fetch datasets.", no_args_is_help=True, add_completion=False)
 
 Name = Annotated[str, typer.Argument(help=f"Dataset: {', '.join(DATASETS)}.")]
 

@@ -15,7 +15,9 @@ from fedade.flower.submission import CONNECTION, submit_and_watch
 from fedade.flower.trial import CERTIFICATE_DAYS, Trial, trial_task
 from fedade.products.run_folder import fingerprint
 
-app = typer.Typer(help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True, add_completion=False
+)
 
 
 @app.command("up")

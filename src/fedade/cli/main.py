@@ -1,34 +1,79 @@
 """`fedade`: the commands."""
 
+import importlib
 import os
 import re
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from fedade import __version__
-from fedade.cli import benching, datasets, exporting, flower, listing, pretraining, reporting, running, speed, watching
 from fedade.core.errors import FedadeError
+
+
+class LazyCommand(NamedTuple):
+    """Where a command is, and what the list of commands says of it: importing PyTorch takes seconds."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Mapping[str, LazyCommand] = {
+    "run": LazyCommand("running", "run_command", "Run methods on a scenario; without arguments, the main comparison."),
+    "bench": LazyCommand("benching", "bench_command", "Run a table or a figure of the paper, cell by cell."),
+    "list": LazyCommand("listing", "list_command", "List what can be named on the command line and in configurations."),
+    "pretrain": LazyCommand("pretraining", "pretrain_command", "Train and store the model that an experiment deploys."),
+    "report": LazyCommand("reporting", "report_command", "Write the report page of runs and suites again."),
+    "watch": LazyCommand("watching", "watch_command", "Show a running run's page, which follows it by itself."),
+    "export": LazyCommand("exporting", "export_command", "Write runs and suites to TensorBoard or MLflow."),
+    "speed": LazyCommand("speed", "speed_command", "Time the simulator against a plain loop, on the same work."),
+    "data": LazyCommand("datasets", "app", "List, find, check and fetch datasets."),
+    "flower": LazyCommand("flower", "app", "Run methods on real clients, over a network, with Flower."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands without importing them, and imports one when it is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name, lazy in COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=lazy.summary)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else _load(name), rest
+
+
+def _load(name: str) -> Any:
+    lazy = COMMANDS[name]
+    loaded = getattr(importlib.import_module(f"fedade.cli.{lazy.module}"), lazy.attribute)
+    if isinstance(loaded, typer.Typer):
+        return get_command(loaded)
+    alone = typer.Typer(context_settings=_HELP, add_completion=False)
+    alone.command(name)(loaded)
+    return get_command(alone)
+
+
+_HELP = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     name="fedade",
+    cls=LazyGroup,
     help="Adapt deployed models on many drifting clients, without labels.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_HELP,
 )
-app.command("run")(running.run_command)
-app.command("bench")(benching.bench_command)
-app.command("list")(listing.list_command)
-app.command("pretrain")(pretraining.pretrain_command)
-app.command("report")(reporting.report_command)
-app.command("export")(exporting.export_command)
-app.command("watch")(watching.watch_command)
-app.command("speed")(speed.speed_command)
-app.add_typer(datasets.app, name="data")
-app.add_typer(flower.app, name="flower")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,8 +1,5 @@
 """What a method costs a client: forward passes of single samples, counted where they happen."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -14,41 +11,24 @@ TRAINING_FACTOR = 3
 
 @dataclass
 class PassCounter:
-    """Passes of the clients' functions, and how often such a function was called."""
+    """Counts the passes of clients' functions, and how often such a function was called."""
 
     passes: int = 0
     calls: int = 0
     lock: Lock = field(default_factory=Lock, repr=False, compare=False)
     """Clients may run on several threads."""
 
-    def add(self, passes: int = 0, calls: int = 0) -> None:
-        """Count more."""
+    def add_call(self) -> None:
+        """Count a call of a client's function."""
         with self.lock:
-            self.passes += passes
-            self.calls += calls
+            self.calls += 1
+
+    def add_pass(self, samples: int) -> None:
+        """Count a pass over so many samples; gradients are enabled in training passes only."""
+        with self.lock:
+            self.passes += samples * (TRAINING_FACTOR if torch.is_grad_enabled() else 1)
 
     @property
     def per_client(self) -> float:
         """Mean over calls: a vectorised call stands for many clients that each do the same work."""
         return self.passes / max(1, self.calls)
-
-
-_counter: ContextVar[PassCounter | None] = ContextVar("passes", default=None)
-
-
-def count_pass(samples: int) -> None:
-    """Called by networks; gradients are enabled in training passes only."""
-    counter = _counter.get()
-    if counter is not None:
-        counter.add(passes=samples * (TRAINING_FACTOR if torch.is_grad_enabled() else 1))
-
-
-@contextmanager
-def counting_passes() -> Iterator[PassCounter]:
-    """Count the passes that are made inside."""
-    counter = PassCounter()
-    token = _counter.set(counter)
-    try:
-        yield counter
-    finally:
-        _counter.reset(token)

@@ -1,16 +1,21 @@
 """What ships to every client at t = 0."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedade.core import storage
+from fedade.core.cost import PassCounter
 from fedade.core.network import Network
 from fedade.core.precision import Precision
 from fedade.core.split import Split
+
+Constant = TypeVar("Constant")
 
 
 class Reference(NamedTuple):
@@ -40,6 +45,8 @@ class Deployment:
     """Calibration of the deployed model, fitted on held-out data."""
     accuracy: Tensor
     """Accuracy of the deployed model on held-out data, for reports."""
+    _constants: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results by the functions that made them; `replace` begins without any."""
 
     @property
     def num_classes(self) -> int:
@@ -54,6 +61,30 @@ class Deployment:
     def personal(self) -> dict[str, Tensor]:
         """φ as deployed."""
         return self.split.private(self.parameters)
+
+    def constant(self, compute: Callable[["Deployment"], Constant]) -> Constant:
+        """What a function makes of this deployment, computed when it is first asked for.
+
+        Factorisations and choices wait for the device and cannot be part of a CUDA graph; made once, they are not in
+        the way.
+        """
+        if compute not in self._constants:
+            with torch.no_grad():
+                self._constants[compute] = compute(self.counting(None))
+        known: Constant = self._constants[compute]
+        return known
+
+    @property
+    def reference_features(self) -> Tensor:
+        """Features of the reference set under the deployed body: computed once, but counted as the pass that it is."""
+        self.network.count_pass(len(self.reference.inputs))
+        return self.constant(_reference_features)
+
+    def counting(self, counter: PassCounter | None) -> "Deployment":
+        """The same deployment, constants included, whose network's passes this counter counts."""
+        counted = copy(self)
+        object.__setattr__(counted, "network", self.network.counting(counter))
+        return counted
 
     def to(self, device: torch.device | str) -> "Deployment":
         """The same deployment on another device."""
@@ -76,6 +107,10 @@ class Deployment:
         tensors |= {f"reference/{name}": value for name, value in self.reference._asdict().items()}
         tensors |= {name: getattr(self, name) for name in _TENSORS}
         storage.save_tensors(path, tensors, metadata)
+
+
+def _reference_features(deployment: Deployment) -> Tensor:
+    return deployment.network.represent(deployment.parameters, deployment.reference.inputs)
 
 
 _TENSORS = ("confusion", "source_prior", "mean_prediction", "initial_feature", "temperature", "accuracy")

@@ -1,36 +1,30 @@
 """The contract that every method keeps, in the simulator and on a network alike.
 
-Every client function is a function of **one** client: pure, tensors in and tensors out. `client_map` runs it for many.
-State, plan, uplink and downlink are trees of tensors; the engine never looks inside them.
+A method is a frozen pydantic model: its fields are its settings. Its functions are of **one** client: pure, tensors in
+and tensors out. `client_map` runs them for many. State, plan, uplink and downlink are trees of tensors; the engine
+never looks inside them.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Generic
 
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
+from typing_extensions import TypeVar
 
+from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
 from fedade.core.tree import Tree
+from fedade.core.vectors import average
 
-
-class Observation(NamedTuple):
-    """What a method may see of a timestep: inputs and the time, never labels."""
-
-    inputs: Tensor
-    timestep: Tensor
-    key: Tensor
-    """An addressed random number; `fedade.maths.counter` turns it into as many as a method needs."""
-
-
-class OracleObservation(NamedTuple):
-    """What only methods marked as oracles see."""
-
-    inputs: Tensor
-    timestep: Tensor
-    key: Tensor
-    labels: Tensor
-    prior: Tensor
-    """True class distribution that the labels were drawn from."""
+State = TypeVar("State", default=Any)
+Uplink = TypeVar("Uplink", default=Any)
+Plan = dict[str, Tensor]
+"""What a client decided for a timestep: rate, prior, signals. Lives until the timestep ends; scalars and `prior` become
+columns of the trace."""
+Shared = dict[str, Tensor]
+"""What the server broadcasts."""
 
 
 @dataclass(frozen=True)
@@ -47,68 +41,85 @@ class Card:
     """Never moves the deployed body, nor its statistics: what that makes of an input is the same at all times."""
 
 
-@runtime_checkable
-class Method(Protocol):
+class Method(BaseModel, ABC, Generic[State]):
     """What a client does on its own: all there is to a local method."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     @property
+    @abstractmethod
     def card(self) -> Card:
         """What the method is and needs."""
-        ...
 
-    def init_client(self, deployment: Deployment) -> Tree:
-        """State of one client before the first timestep."""
-        ...
+    @property
+    def has_rounds(self) -> bool:
+        """Whether clients, as this method is configured, exchange anything with a server."""
+        return False
 
-    def observe(
-        self, deployment: Deployment, client: Tree, shared: Tree, observation: Any
-    ) -> tuple[Tree, dict[str, Tensor]]:
-        """Once per timestep, every client: the new state and the plan (rate, prior, signals) for this timestep.
+    @property
+    def replays_rates_of(self) -> str | None:
+        """The method whose measured learning rates it wants as `measured_rates`, if any."""
+        return None
 
-        The plan lives until the timestep ends. Its scalars become columns of the trace, and so does its `prior`.
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        """Whether `observe`, or `predict` around it, asks for the deployed body's features of a batch.
+
+        Streams that know them are then asked. Without it nothing changes but the time.
         """
-        ...
+        return self.card.keeps_body
 
-    def predict(self, deployment: Deployment, client: Tree, shared: Tree, inputs: Tensor) -> Tensor:
-        """Class probabilities `[n, K]` of one client."""
-        ...
+    @abstractmethod
+    def begin(self, ctx: ClientContext) -> State:
+        """State of one client before the first timestep; there is no batch yet."""
+
+    @abstractmethod
+    def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
+        """Once per timestep, every client: the new state, and the plan for this timestep."""
+
+    @abstractmethod
+    def predict(self, ctx: ClientContext, state: State) -> Tensor:
+        """Class probabilities `[n, K]` of the batch."""
 
 
-@runtime_checkable
-class FederatedMethod(Method, Protocol):
+class FederatedMethod(Method[State], Generic[State, Uplink]):
     """A method with rounds, in which participants exchange something with the server."""
 
     @property
-    def fixed_participants(self) -> bool:
+    def has_rounds(self) -> bool:
+        return True
+
+    @property
+    def keeps_participants(self) -> bool:
         """Whether round r selects the same clients at every timestep, as the released code does."""
-        ...
+        return False
 
-    def init_server(self, deployment: Deployment) -> Tree:
-        """What the server holds and has broadcast at t = 0; clients receive it as `shared`."""
-        ...
+    @abstractmethod
+    def begin_server(self, deployment: Deployment) -> Shared:
+        """What the server has broadcast at t = 0."""
 
-    def local_round(
-        self, deployment: Deployment, client: Tree, plan: Tree, shared: Tree, observation: Any, key: Tensor
-    ) -> tuple[Tree, Tree, Tree]:
+    @abstractmethod
+    def local_round(self, ctx: RoundContext, state: State, plan: Plan) -> tuple[State, Plan, Uplink]:
         """A participant's work before the exchange: new state, plan, and the uplink it sends.
 
         All randomness comes from the key, which is its own for every client, timestep and round.
         """
-        ...
 
-    def aggregate(self, deployment: Deployment, server: Tree, uplinks: Tree, weights: Tensor) -> tuple[Tree, Tree]:
-        """The server's work: what it now broadcasts to all, and what it tells each participant (may be empty)."""
-        ...
+    def aggregate(
+        self, deployment: Deployment, shared: Shared, uplinks: Uplink, weights: Tensor
+    ) -> tuple[Shared, Tree]:
+        """The server's work: what it now broadcasts to all, and what it tells each participant (nothing, by default).
 
-    def personalise(
-        self,
-        deployment: Deployment,
-        client: Tree,
-        plan: Tree,
-        shared: Tree,
-        downlink: Tree,
-        observation: Any,
-        key: Tensor,
-    ) -> tuple[Tree, Tree]:
+        Uplinks are stacked over the participants. By default their weighted mean is broadcast (eq:aggregate).
+        """
+        if not isinstance(uplinks, dict):
+            raise TypeError(f"{type(self).__name__} sends more than named tensors, and must say how to aggregate them")
+        return average(uplinks, weights), ()
+
+    def personalise(self, ctx: RoundContext, state: State, plan: Plan) -> tuple[State, Plan]:
         """A participant's work after the broadcast, with the key of the round: new state and plan."""
-        ...
+        return state, plan
+
+
+def with_rounds(method: Method) -> FederatedMethod | None:
+    """The method, if it has rounds as it is configured."""
+    return method if isinstance(method, FederatedMethod) and method.has_rounds else None

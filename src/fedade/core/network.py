@@ -1,19 +1,20 @@
 """A network as pure functions of its parameters: a body that represents and a head that classifies."""
 
-import threading
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedade.core.cost import count_pass
-from fedade.core.known_passes import remembered, tell
-from fedade.core.normalisation import FROZEN, Normalisation, using
-from fedade.core.precision import Precision, computing
+from fedade.core.cost import PassCounter
+from fedade.core.normalisation import FROZEN, Normalisation
+from fedade.core.pass_context import PassContext, making_pass
+from fedade.core.precision import Precision
 from fedade.core.split import Parameters
 
 
@@ -52,6 +53,25 @@ class Network:
     precision: Precision = "float32"
     """In which the body multiplies, and a head of several layers; features, logits and parameters are float32 in any
     case."""
+    counter: PassCounter | None = field(default=None, init=False, repr=False, compare=False)
+    """Counts the passes through the body, if there is one (`counting`)."""
+    _bodies: "_WorkingCopies" = field(init=False, repr=False, compare=False)
+    _heads: "_WorkingCopies" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_bodies", _WorkingCopies(self.body))
+        object.__setattr__(self, "_heads", _WorkingCopies(self.head))
+
+    def counting(self, counter: PassCounter | None) -> "Network":
+        """The same network, whose passes this counter counts."""
+        counted = copy(self)
+        object.__setattr__(counted, "counter", counter)
+        return counted
+
+    def count_pass(self, samples: int) -> None:
+        """Count a pass that a client on a real network would make, where its result is known already."""
+        if self.counter is not None:
+            self.counter.add_pass(samples)
 
     def to(self, device: torch.device | str) -> "Network":
         """The same structure, with constants such as pixel means on another device."""
@@ -82,23 +102,14 @@ class Network:
 
     def represent(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
         """Features h_ψ(x): `[n, d]`, or `[n, L, d]` of texts."""
-        count_pass(len(inputs))
-
-        def compute() -> Tensor:
-            with using(normalisation), computing(self.precision):
-                features = _pass(self.body, body, inputs)
-            return features.float() if features.dtype is torch.bfloat16 else features
-
-        body = _below(parameters, "body.")
-        return remembered((*body.values(), inputs), normalisation, compute)
-
-    def tell(self, parameters: Parameters, inputs: Tensor, features: Tensor) -> None:
-        """What `represent` would give with deployed statistics, for passes within `remembering_passes`."""
-        tell((*_below(parameters, "body.").values(), inputs), FROZEN, features)
+        self.count_pass(len(inputs))
+        with making_pass(PassContext(normalisation, self.precision)):
+            features = self._bodies.run(_below(parameters, "body."), inputs)
+        return features.float() if features.dtype is torch.bfloat16 else features
 
     def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
         """Logits, `[n, K]`, of features."""
-        return _pass(self.head, _below(parameters, "head."), features)
+        return self._heads.run(_below(parameters, "head."), features)
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Inputs after all that no client ever moves, to be computed once per input; `represent` takes either."""
@@ -120,30 +131,36 @@ class Network:
         return self.classify(parameters, self.represent(parameters, inputs, normalisation))
 
 
-def _pass(module: nn.Module, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-    if isinstance(module, HasBase):
-        parameters = module.rounded(parameters)
-    outputs: Tensor = functional_call(_own(module), parameters, (inputs,))
-    return outputs
+class _WorkingCopies:
+    """Copies of a module that passes are made with.
 
+    `functional_call` puts a pass's tensors into the module while it runs, so that one copy serves one thread at a time.
+    Copies share the tensors of the original, which is never run and stays as it was built.
+    """
 
-class _Copies(threading.local):
-    """A thread's own copies of modules."""
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.idle: deque[nn.Module] = deque()
 
-    def __init__(self) -> None:
-        self.of: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+    def run(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        """The module's output with these tensors in place of its own."""
+        if isinstance(self.module, HasBase):
+            parameters = self.module.rounded(parameters)
+        with self._taken() as module:
+            outputs: Tensor = functional_call(module, parameters, (inputs,))
+        return outputs
 
-
-_copies = _Copies()
-
-
-def _own(module: nn.Module) -> nn.Module:
-    """A copy per worker thread, because `functional_call` puts the parameters into the module while it runs."""
-    if threading.current_thread() is threading.main_thread():
-        return module
-    if module not in _copies.of:
-        _copies.of[module] = deepcopy(module)
-    return _copies.of[module]
+    @contextmanager
+    def _taken(self) -> Iterator[nn.Module]:
+        try:
+            module = self.idle.pop()
+        except IndexError:
+            tensors = (*self.module.parameters(), *self.module.buffers())
+            module = deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
+        try:
+            yield module
+        finally:
+            self.idle.append(module)
 
 
 def _below(parameters: Parameters, prefix: str) -> dict[str, Tensor]:

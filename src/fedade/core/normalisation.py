@@ -1,12 +1,10 @@
 """With which statistics a network's batch normalisation layers normalise.
 
-A layer asks the strategy in force; the strategy is an argument of `Network.represent`, so that the same weights can be
-evaluated with the deployed statistics, with a batch's own, or with a mix, per client and in both client maps.
+A layer asks the strategy of the current pass (`core/pass_context.py`), which is an argument of `Network.represent`. So
+the same weights can be evaluated with the deployed statistics, with a batch's own, or with a mix, per client and in all
+client maps.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -69,19 +67,3 @@ class Recording:
 
 
 FROZEN = Frozen()
-_in_force: ContextVar[Normalisation] = ContextVar("normalisation", default=FROZEN)
-
-
-def in_force() -> Normalisation:
-    """The strategy that layers ask."""
-    return _in_force.get()
-
-
-@contextmanager
-def using(normalisation: Normalisation) -> Iterator[None]:
-    """Put a strategy in force for one forward pass."""
-    token = _in_force.set(normalisation)
-    try:
-        yield
-    finally:
-        _in_force.reset(token)

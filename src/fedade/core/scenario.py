@@ -11,14 +11,8 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 
-
-class KnownFeatures(NamedTuple):
-    """For inputs that come again and again, of which a model needs to make but one pass each."""
-
-    inputs: Tensor
-    """What it is about: this very tensor, so that whoever changes a batch's inputs is not given features of others."""
-    of: Callable[[Deployment], Tensor]
-    """What a deployed body with its deployed statistics makes of them, `[C, n, ...]`."""
+FeaturesUnder = Callable[[Deployment], Tensor]
+"""From a deployment to what its body, with its deployed statistics, makes of a batch's inputs, `[C, n, ...]`."""
 
 
 class Batch(NamedTuple):
@@ -32,31 +26,30 @@ class Batch(NamedTuple):
     """True class distributions, `[C, K]`."""
     severity: Tensor
     """Strength of the input shift, `[C]`; 0 is clean."""
-    known: KnownFeatures | None = None
+    features: FeaturesUnder | None = None
+    """Of inputs that come again and again, features that need no pass of their own; None where nothing is known."""
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All that has an axis of clients."""
         return self.inputs, self.labels, self.prior, self.severity
 
-    def features(self, deployment: Deployment) -> Tensor | tuple[()]:
-        """Those of a deployed body, or nothing if they are not known."""
-        return self.known.of(deployment) if self.known is not None and self.known.inputs is self.inputs else ()
+    def with_inputs(self, inputs: Tensor) -> "Batch":
+        """The same batch with other inputs, of which no features are known."""
+        return self._replace(inputs=inputs, features=None)
 
 
 def stacked(batches: Sequence[Batch]) -> Batch:
     """Batches of several federations as one, `[F, C, ...]`."""
     inputs, labels, prior, severity = (
-        torch.stack(parts) for parts in zip(*(one.tensors for one in batches), strict=True)
+        torch.stack(parts) for parts in zip(*(batch.tensors for batch in batches), strict=True)
     )
-    known = [one.known for one in batches if one.known is not None and one.known.inputs is one.inputs]
-    if len(known) < len(batches):
-        return Batch(inputs, labels, prior, severity)
+    known = [batch.features for batch in batches if batch.features is not None]
 
     def features(deployment: Deployment) -> Tensor:
-        return torch.stack([one.of(deployment) for one in known])
+        return torch.stack([under(deployment) for under in known])
 
-    return Batch(inputs, labels, prior, severity, KnownFeatures(inputs, features))
+    return Batch(inputs, labels, prior, severity, features if len(known) == len(batches) else None)
 
 
 class Streams(Protocol):

@@ -67,7 +67,10 @@ def _entries(rows: Tensor) -> Tensor:
 
 
 def mapped(tree: Tree, folder: Path) -> Tree:
-    """A tree of the same values whose tensors live in memory-mapped files, for states larger than memory."""
+    """A tree of the same values whose tensors live in memory-mapped files, for states larger than memory.
+
+    Leaf by leaf, and from views where leaves are such, so that an expanded tree never needs the memory of its copies.
+    """
     folder.mkdir(parents=True, exist_ok=True)
 
     def on_disk(name: str, leaf: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core import tree
+from fedade.core.context import context_before_first_batch
 from fedade.core.devices import to_device
-from fedade.core.method import FederatedMethod, Method, Observation, OracleObservation
+from fedade.core.method import Method, with_rounds
 from fedade.core.scenario import Batch, Scenario, stacked
 from fedade.core.seeds import Seeds
 from fedade.core.trace import Rows
@@ -20,9 +21,9 @@ from fedade.core.tree import Tree
 from fedade.engine.attendance import Awake, Rounds, awake
 from fedade.engine.execution import Direct, Execution, Running
 from fedade.engine.pending import PendingRows, collect
-from fedade.engine.steps import Maps, Scores, Steps
+from fedade.engine.steps import Maps, Scores, StepBatch, Steps
 
-__all__ = ["Clock", "Federation", "Maps", "Rounds", "World", "beginning"]
+__all__ = ["Clock", "Federation", "Maps", "Rounds", "World"]
 
 
 class Federation(NamedTuple):
@@ -46,17 +47,6 @@ class World:
     """`[F, ...]`"""
 
 
-def beginning(method: Method, scenario: Scenario, *beside: Method) -> World:
-    """The world before the first timestep: a federation for the method, and one for each beside it."""
-    methods = (method, *beside)
-    begun: list[tuple[Tree, Tree]] = []
-    for number, one in enumerate(methods):
-        same = methods.index(one)  # equal ones begin alike, which spares what they measure
-        begun.append(begun[same] if same < number else _first_states(one, scenario))
-    clients, server = tree.stack(begun)
-    return World(0, clients, server)
-
-
 @dataclass(frozen=True)
 class Clock:
     """Runs a method through a scenario, or through several of the same deployment side by side."""
@@ -70,15 +60,15 @@ class Clock:
     """Also score on an independent draw of the same timestep."""
     scored_clients: int | None = None
     """Score this many clients, drawn once; who is neither scored nor takes part in a timestep sleeps through it."""
-    beside: tuple[Federation, ...] = ()
-    """Further federations in the same batch, which differ in their streams and seeds only."""
+    more_federations: tuple[Federation, ...] = ()
+    """Further ones in the same batch, which differ in their streams and seeds only."""
     execution: Execution = field(default_factory=Direct)
     state_folder: Path | None = None
     """Keep the clients' states in memory-mapped files of this folder."""
 
     @property
     def federations(self) -> tuple[Federation, ...]:
-        return (Federation(self.scenario, self.seeds), *self.beside)
+        return (Federation(self.scenario, self.seeds), *self.more_federations)
 
     @property
     def num_clients(self) -> int:
@@ -90,12 +80,21 @@ class Clock:
 
     def beginning(self) -> World:
         """The world before the first timestep, kept where this clock keeps it."""
-        world = beginning(self.method, self.scenario, *(one.method or self.method for one in self.beside))
-        return self.world(0, world.clients, world.server)
+        methods = [federation.method or self.method for federation in self.federations]
+        with torch.no_grad():
+            states: list[tuple[Tree, Tree]] = []
+            for number, method in enumerate(methods):
+                same = methods.index(method)  # equal ones begin alike, which spares what they measure
+                states.append(states[same] if same < number else _first_states(method, self.scenario))
+            client, shared = tree.stack(states)
+            count = self.num_clients
+            clients = tree.tree_map(lambda leaf: leaf.unsqueeze(1).expand(-1, count, *leaf.shape[1:]), client)
+            # These are views: a state that is kept on disk never needs memory for all clients.
+            return self.world(0, clients if self.state_folder else tree.tree_map(torch.clone, clients), shared)
 
-    def world(self, timestep: int, clients: Tree, server: Tree) -> World:
+    def world(self, timestep: int, clients: Tree, shared: Tree) -> World:
         """A world of these states, kept where this clock keeps them."""
-        return World(timestep, tree.mapped(clients, self.state_folder) if self.state_folder else clients, server)
+        return World(timestep, tree.mapped(clients, self.state_folder) if self.state_folder else clients, shared)
 
     def run(self, world: World) -> Iterator[Rows]:
         """Advance the world to the end, yielding the rows of each timestep once the world stands behind it."""
@@ -110,42 +109,41 @@ class Clock:
             with torch.no_grad():
                 rows = self._step(running, steps, world, world.timestep + 1)
             world.timestep += 1
-            running.breathe()
+            running.end_timestep()
             yield rows
 
     def _step(self, running: Running, steps: Steps, world: World, timestep: int) -> PendingRows:
         present = self._awake(timestep)
-        batch = self._draw(present.clients, timestep)
-        features = batch.features(self.scenario.deployment) if steps.recalls_features else ()
-        observation = self._view(present.clients, batch, timestep)
-        device = batch.inputs.device
+        drawn = self._draw(present.clients, timestep)
+        batch = self._step_batch(present.clients, drawn, timestep)
+        device = drawn.inputs.device
         panel = None if present.scored is None else to_device(present.scored, device)
-        clients, server = self._woken(world, present, device), world.server
+        clients, shared = self._woken(world, present, device), world.server
 
-        clients, plan, observed = running.observe(
-            clients, server, observation, batch.labels, () if features is None else features
-        )
+        clients, plan, observed = running.observe(clients, shared, batch)
+        batch = batch._replace(features=())
         before, *scored = (Scores(*(value.clone() for value in _of(scores, panel))) for scores in observed)
         sizes = torch.full(present.participants.shape[::2], float(batch.labels.shape[-1]), device=device)
         for number in range(present.participants.shape[1]):
             chosen = present.participants[:, number]
             keys = self._keys("local", np.take_along_axis(present.clients, chosen, 1), timestep=timestep, round=number)
-            clients, plan, server = running.exchange(
-                clients, plan, server, observation, to_device(chosen, device), to_device(keys, device), sizes
+            clients, plan, shared = running.exchange(
+                clients, plan, shared, batch, to_device(chosen, device), to_device(keys, device), sizes
             )
-        after = scored[0] if scored else _score(running, clients, server, batch, panel)
+        after = scored[0] if scored else _score(running, clients, shared, batch, panel)
         computed = {
             "accuracy_pre": before.accuracy,
             "accuracy_post": after.accuracy,
-            "severity": _of(batch.severity, panel),
-            "true_prior": _of(batch.prior, panel).float(),
+            "severity": _of(drawn.severity, panel),
+            "true_prior": _of(drawn.prior, panel).float(),
             **tree.tree_map(torch.clone, _of(plan, panel)),
         }
         if self.score_fresh:
             fresh = self._draw(present.clients, timestep, "fresh")
-            computed["accuracy_fresh"] = _score(running, clients, server, fresh, panel).accuracy
+            fresh_batch = batch._replace(inputs=fresh.inputs, labels=fresh.labels, prior=fresh.prior)
+            computed["accuracy_fresh"] = _score(running, clients, shared, fresh_batch, panel).accuracy
         self._put_to_sleep(world, present, clients)
-        world.server = server
+        world.server = shared
         return PendingRows(
             timestep,
             self._counted(steps, present, world, batch.labels.shape[-1]),
@@ -156,9 +154,10 @@ class Clock:
 
     def _awake(self, timestep: int) -> Awake:
         seeds = [federation.seeds for federation in self.federations]
-        if isinstance(self.method, FederatedMethod):
-            when = None if self.method.fixed_participants else timestep
-            chosen = [self.rounds.participants(one, self.num_clients, when) for one in seeds]
+        method = with_rounds(self.method)
+        if method is not None:
+            when = None if method.keeps_participants else timestep
+            chosen = [self.rounds.participants(own, self.num_clients, when) for own in seeds]
         else:
             chosen = [np.empty((0, 0), dtype=np.int64) for _ in seeds]
         return awake(np.stack(chosen), self.num_clients, self.scored_clients, seeds)
@@ -185,13 +184,15 @@ class Clock:
             for federation, rows in zip(self.federations, clients, strict=True)
         ])  # fmt: skip
 
-    def _view(self, clients: NDArray[np.int64], batch: Batch, timestep: int) -> Any:
-        device = batch.inputs.device
+    def _step_batch(self, clients: NDArray[np.int64], drawn: Batch, timestep: int) -> StepBatch:
+        """A draw as the steps take it, with features where they are known and the method reads them."""
+        device, deployment = drawn.inputs.device, self.scenario.deployment
         times = torch.full(clients.shape, timestep, device=device)
         keys = to_device(self._keys("observe", clients, timestep=timestep), device)
-        if self.method.card.oracle:
-            return OracleObservation(batch.inputs, times, keys, batch.labels, batch.prior)
-        return Observation(batch.inputs, times, keys)
+        features: Tensor | tuple[()] = ()
+        if drawn.features is not None and self.method.reads_deployed_features(deployment):
+            features = drawn.features(deployment)
+        return StepBatch(drawn.inputs, drawn.labels, drawn.prior, times, keys, features)
 
     def _keys(self, purpose: str, clients: NDArray[np.int64], **address: int) -> NDArray[np.int64]:
         """One addressed number per client, from which methods derive all their draws."""
@@ -217,17 +218,16 @@ class Clock:
 
 
 def _first_states(method: Method, scenario: Scenario) -> tuple[Tree, Tree]:
-    """Of the clients, `[N, ...]`, and of the server."""
-    with torch.no_grad():
-        clients = tree.repeat(method.init_client(scenario.deployment), scenario.streams.num_clients)
-        server = method.init_server(scenario.deployment) if isinstance(method, FederatedMethod) else ()
-    return clients, server
+    """State of one client, and what the server has broadcast."""
+    federated = with_rounds(method)
+    shared = {} if federated is None else federated.begin_server(scenario.deployment)
+    return method.begin(context_before_first_batch(scenario.deployment)), shared
 
 
-def _score(running: Running, clients: Tree, server: Tree, batch: Batch, panel: Tensor | None) -> Scores:
-    found = running.score(_of(clients, panel), server, _of(batch.inputs, panel), _of(batch.labels, panel))
+def _score(running: Running, clients: Tree, shared: Tree, batch: StepBatch, panel: Tensor | None) -> Scores:
+    scores = running.score(_of(clients, panel), shared, _of(batch, panel))
     # Cloned, because a replay writes its results where the last one did.
-    return Scores(*(value.clone() for value in found))
+    return Scores(*(value.clone() for value in scores))
 
 
 def _of(values: Tree, panel: Tensor | None) -> Tree:

@@ -28,8 +28,8 @@ class Running(Protocol):
     @property
     def exchange(self) -> Step: ...
 
-    def breathe(self) -> None:
-        """Called after each timestep."""
+    def end_timestep(self) -> None:
+        """Keep the host from running far ahead of the device."""
         ...
 
 
@@ -44,14 +44,14 @@ class _Steps:
     score: Step
     observe: Step
     exchange: Step
-    breathe: Callable[[], None]
+    end_timestep: Callable[[], None]
 
 
-def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], breathe: Callable[[], None]) -> Running:
+def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], end_timestep: Callable[[], None]) -> Running:
     def over(step: Step) -> Step:
         return wrapped(lambda *arguments: steps.maps.federations(step, *arguments))
 
-    return _Steps(over(steps.score), over(steps.observe), over(steps.exchange), breathe)
+    return _Steps(over(steps.score), over(steps.observe), over(steps.exchange), end_timestep)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Captured:
         written: set[int] = set()
         events: deque[torch.cuda.Event] = deque()
 
-        def breathe() -> None:
+        def end_timestep() -> None:
             # The host stays two timesteps ahead at most: far enough that the device never waits, near enough that
             # progress means something.
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ class Captured:
             if len(events) > 2:
                 events.popleft().synchronize()
 
-        return _over_federations(steps, lambda step: _Recorded(step, written), breathe)
+        return _over_federations(steps, lambda step: _Recorded(step, written), end_timestep)
 
 
 @dataclass

@@ -1,21 +1,23 @@
 """What one federation does within a timestep, as functions of tensors alone.
 
 Nothing here reads a value back from the device, so that a step can be mapped over federations and captured as a CUDA
-graph. Clients are those that are awake in the timestep, along the leading axis.
+graph. Clients are those that are awake in the timestep, along the leading axis. Contexts are built inside the mapped
+functions: what all clients share is closed over, and only tensors are mapped.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.cost import counting_passes
+from fedade.core.context import ClientContext, Passes, RoundContext, Truth
+from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment
-from fedade.core.known_passes import Constants, remembering_passes
-from fedade.core.method import FederatedMethod, Method
+from fedade.core.method import Method, Shared, with_rounds
+from fedade.core.normalisation import FROZEN
 from fedade.core.tree import Tree
 
 
@@ -32,6 +34,18 @@ class Maps:
     forward: ClientMap
     update: ClientMap
     federations: ClientMap = tree.each_row
+
+
+class StepBatch(NamedTuple):
+    """What a timestep brings to a client; or to all, `[A, ...]`."""
+
+    inputs: Tensor
+    labels: Tensor
+    prior: Tensor
+    timestep: Tensor
+    key: Tensor
+    features: Tensor | tuple[()] = ()
+    """What the deployed body makes of the inputs, where that is known."""
 
 
 class Scores(NamedTuple):
@@ -59,102 +73,91 @@ class Steps:
     maps: Maps
     observe_passes: float = field(default=0.0, init=False)
     exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
-    constants: Constants = field(init=False)
-    recalls_features: bool = field(default=True, init=False)
-    """Whether features of the deployed body were of use when they were last given."""
 
-    def __post_init__(self) -> None:
-        self.constants = Constants((*self.deployment.parameters.values(), self.deployment.reference.inputs))
-
-    def score(self, clients: Tree, server: Tree, inputs: Tensor, labels: Tensor) -> Scores:
+    def score(self, clients: Tree, shared: Shared, batch: StepBatch) -> Scores:
         """Accuracy on batches, and whether the predictions are finite."""
         scores: Scores = self.maps.forward(
-            lambda client, own, answers: self._scores(client, server, own, answers), clients, inputs, labels
+            lambda state, own: self._scores(self._scoring(shared, own), state, own.labels), clients, batch
         )
         return scores
 
-    def observe(
-        self, clients: Tree, server: Tree, observation: Any, labels: Tensor, features: Tensor | tuple[()] = ()
-    ) -> tuple[Tree, Tree, tuple[Scores, ...]]:
+    def observe(self, clients: Tree, shared: Shared, batch: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
         """New states and plans of the timestep, and the scores before; and after, of a method without rounds.
 
-        In one call, because a pass that both need is then made once. `features`, where they are known, are what the
-        deployed body makes of the inputs.
+        In one call, because a pass that both need is then made once.
         """
-        # A local method does all its training here.
-        federated = isinstance(self.method, FederatedMethod)
+        method, counter = self.method, PassCounter()
+        deployment = self.deployment.counting(counter)
 
-        def look(
-            client: Tree, seen: Any, answers: Tensor, known: Tensor | tuple[()]
-        ) -> tuple[Tree, Tree, tuple[Scores, ...]]:
-            with remembering_passes(self.constants) as memory:
-                if isinstance(known, Tensor):
-                    self.deployment.network.tell(self.deployment.parameters, seen.inputs, known)
-                scores = [self._scores(client, server, seen.inputs, answers)]
-                moved, plan = self.method.observe(self.deployment, client, server, seen)
-                if not federated:
-                    scores.append(self._scores(moved, server, seen.inputs, answers))
-            self.recalls_features = memory.recalled
-            return moved, plan, tuple(scores)
+        def score_and_observe(state: Tree, own: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
+            counter.add_call()
+            scoring = self._scoring(shared, own)
+            before = self._scores(scoring, state, own.labels)
+            moved, plan = method.observe(replace(scoring, deployment=deployment, truth=self._truth(own)), state)
+            if method.has_rounds:
+                return moved, plan, (before,)
+            return moved, plan, (before, self._scores(scoring.after_observing(), moved, own.labels))
 
-        found, self.observe_passes = _measured(
-            self.maps.forward if federated else self.maps.update, look, clients, observation, labels, features
-        )
+        # A method without rounds does all its training here.
+        client_map = self.maps.forward if method.has_rounds else self.maps.update
+        observed = client_map(score_and_observe, clients, batch)
+        self.observe_passes = counter.per_client
         # Cloned, because a map may return views of common memory, and participants write their rows.
-        cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, found)
+        cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, observed)
         return cloned
 
-    def _scores(self, client: Tree, server: Tree, inputs: Tensor, labels: Tensor) -> Scores:
-        """Of one client; the experiment's passes, not the method's."""
-        with counting_passes():
-            probabilities = self.method.predict(self.deployment, client, server, inputs)
+    def exchange(
+        self,
+        clients: Tree,
+        plans: Tree,
+        shared: Shared,
+        batch: StepBatch,
+        participants: Tensor,
+        keys: Tensor,
+        sizes: Tensor,
+    ) -> tuple[Tree, Tree, Shared]:
+        """One round of some rows, whose states and plans are written in place, and what is broadcast after it."""
+        method, before, after = with_rounds(self.method), PassCounter(), PassCounter()
+        assert method is not None  # noqa: S101 - the clock asks no other
+        seen = tree.take(batch._replace(features=()), participants)
+
+        def train(state: Tree, plan: Tree, own: StepBatch, key: Tensor) -> tuple[Tree, Tree, Tree]:
+            return method.local_round(self._in_round(before, own, key, shared), state, plan)
+
+        moved, planned, uplinks = self.maps.update(
+            train, tree.take(clients, participants), tree.take(plans, participants), seen, keys
+        )
+        broadcast, downlinks = method.aggregate(self.deployment, shared, uplinks, sizes)
+
+        def personalise(state: Tree, plan: Tree, own: StepBatch, key: Tensor, downlink: Tree) -> tuple[Tree, Tree]:
+            return method.personalise(self._in_round(after, own, key, broadcast, downlink), state, plan)
+
+        moved, planned = self.maps.forward(personalise, moved, planned, seen, keys, downlinks)
+        self.exchange_cost = ExchangeCost(
+            tree.num_bytes(uplinks) // len(participants),
+            tree.num_bytes(broadcast) + tree.num_bytes(downlinks) // len(participants),
+            before.per_client + after.per_client,
+        )
+        tree.put(clients, participants, moved)
+        tree.put(plans, participants, planned)
+        return clients, plans, broadcast
+
+    def _scoring(self, shared: Shared, own: StepBatch) -> ClientContext:
+        """A client as it is scored: without labels, and its passes, which are the experiment's, are not counted."""
+        passes: Passes = {("deployed", FROZEN): own.features} if isinstance(own.features, Tensor) else {}
+        return ClientContext(self.deployment, own.inputs, own.timestep, own.key, shared, passes=passes)
+
+    def _in_round(
+        self, counter: PassCounter, own: StepBatch, key: Tensor, shared: Shared, downlink: Tree = ()
+    ) -> RoundContext:
+        counter.add_call()
+        deployment, truth = self.deployment.counting(counter), self._truth(own)
+        return RoundContext(deployment, own.inputs, own.timestep, key, shared, truth, downlink=downlink)
+
+    def _truth(self, own: StepBatch) -> Truth | None:
+        return Truth(own.labels, own.prior) if self.method.card.oracle else None
+
+    def _scores(self, ctx: ClientContext, state: Tree, labels: Tensor) -> Scores:
+        probabilities = self.method.predict(ctx, state)
         hits = probabilities.argmax(-1) == labels
         return Scores(hits.double().mean(-1), probabilities.isfinite().all())
-
-    def exchange(
-        self, clients: Tree, plan: Tree, server: Tree, observation: Any, chosen: Tensor, keys: Tensor, sizes: Tensor
-    ) -> tuple[Tree, Tree, Tree]:
-        """One round of the `chosen` rows, whose states and plans are written in place, and the server after it."""
-        method, deployment = self.method, self.deployment
-        assert isinstance(method, FederatedMethod)  # noqa: S101 - the clock asks no other
-        seen = tree.take(observation, chosen)
-        (moved, plans, uplinks), before = _measured(
-            self.maps.update,
-            lambda client, own, looked, key: method.local_round(deployment, client, own, server, looked, key),
-            tree.take(clients, chosen),
-            tree.take(plan, chosen),
-            seen,
-            keys,
-        )
-        broadcast, downlink = method.aggregate(deployment, server, uplinks, sizes)
-        (moved, plans), after = _measured(
-            self.maps.forward,
-            lambda client, own, told, looked, key: method.personalise(
-                deployment, client, own, broadcast, told, looked, key
-            ),
-            moved,
-            plans,
-            downlink,
-            seen,
-            keys,
-        )
-        self.exchange_cost = ExchangeCost(
-            tree.num_bytes(uplinks) // len(chosen),
-            tree.num_bytes(broadcast) + tree.num_bytes(downlink) // len(chosen),
-            before + after,
-        )
-        tree.put(clients, chosen, moved)
-        tree.put(plan, chosen, plans)
-        return clients, plan, broadcast
-
-
-def _measured(client_map: ClientMap, function: Callable[..., Tree], *arguments: Tree) -> tuple[Tree, float]:
-    """What a map returns, and the forward passes that one client made."""
-    with counting_passes() as counter:
-
-        def counted(*row: Tree) -> Tree:
-            counter.add(calls=1)
-            return function(*row)
-
-        result = client_map(counted, *arguments)
-    return result, counter.per_client

@@ -60,9 +60,7 @@ class Cell:
     @cached_property
     def lender(self) -> "Cell | None":
         """The cell whose learning rates this one replays: the same settings under the method that it takes them of."""
-        lending = getattr(
-            self.configured, "replays_rates_of", "fed-ade" if getattr(self.configured, "replays", False) else None
-        )
+        lending = self.configured.replays_rates_of
         if lending is None:
             return None
         settings = self.configured.model_dump(mode="json", exclude={"pace", "measured_rates"})

@@ -19,7 +19,7 @@ from pydantic import (
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.precision import Precision
-from fedade.methods import METHODS
+from fedade.methods import METHODS, settings_of
 from fedade.scenarios.settings import ScenarioSettings
 
 Settings = dict[str, Any]
@@ -226,5 +226,4 @@ def explain(error: ValidationError, prefix: str) -> str:
 def _settings_nearest(key: str, method: str, where: str) -> str:
     if method not in METHODS:
         return f" in {where}; docs/configuration.md shows all"
-    make = METHODS[method]
-    return f" of {method}{nearest(key, getattr(make, 'func', make).model_fields)}"
+    return f" of {method}{nearest(key, settings_of(method))}"

@@ -19,7 +19,7 @@ from fedade.core.seeds import Seeds
 from fedade.maths.directions import directions
 from fedade.maths.logistic_head import fit_logistic_head, head_probabilities
 from fedade.maths.reweighting import reweight
-from fedade.parts.priors import deployed_probabilities
+from fedade.parts.priors import calibrated_probabilities
 from fedade.scenarios.streams import ShiftStreams
 
 Comparator = Literal["head_convex", "prior", "finetune"]
@@ -151,7 +151,11 @@ class Oracle:
 
     def _by_true_prior(self, timestep: int, batch: Batch) -> Tensor:
         del timestep
-        return reweight(self._flat(deployed_probabilities, batch), batch.prior, self.deployment.source_prior)
+
+        def probabilities(deployment: Deployment, inputs: Tensor) -> Tensor:
+            return calibrated_probabilities(deployment, deployment.network.represent(deployment.parameters, inputs))
+
+        return reweight(self._flat(probabilities, batch), batch.prior, self.deployment.source_prior)
 
     def _by_best_heads(self, timestep: int, batch: Batch) -> Tensor:
         features = self._flat(deployed_features, batch)

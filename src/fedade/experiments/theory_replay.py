@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core import tree
+from fedade.core.context import context_before_first_batch
 from fedade.core.scenario import Batch
 from fedade.core.tree import Tree
 from fedade.engine.clock import Clock, World
@@ -128,8 +130,11 @@ class _Looking:
 
     def _predictions(self, clients: Tree, server: Tree, inputs: Tensor) -> Tensor:
         method, deployment = self.clock.method, self.oracle.deployment
+        before = context_before_first_batch(deployment)
         found: Tensor = self.probing(
-            lambda client, own: method.predict(deployment, client, server, own), clients, inputs
+            lambda client, own: method.predict(replace(before, inputs=own, shared=server, passes={}), client),
+            clients,
+            inputs,
         )
         return found.float()
 

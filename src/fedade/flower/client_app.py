@@ -7,6 +7,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
@@ -63,7 +64,7 @@ def make_client(task: Task, identity: Identity, run: str) -> Client:
         method,
         deployment,
         stream,
-        Store(identity.state_of(run), method.init_client(deployment)),
+        Store(identity.state_of(run), method.begin(context_before_first_batch(deployment))),
         task.flower,
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),

@@ -1,13 +1,14 @@
 """The forms of what a method exchanges, found by rehearsing one round on a few reference samples."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedade.core import tree
+from fedade.core.context import ClientContext, RoundContext, Truth, context_before_first_batch
 from fedade.core.deployment import Deployment, Reference
-from fedade.core.method import FederatedMethod, Method, Observation, OracleObservation
+from fedade.core.method import FederatedMethod, Shared
 from fedade.core.tree import Tree
 
 SAMPLES = 8
@@ -26,27 +27,30 @@ def rehearse(method: FederatedMethod, deployment: Deployment) -> Forms:
     """One round of one client, on a reference set that is cut short to be quick."""
     few = Reference(*(part[:SAMPLES] for part in deployment.reference))
     short = replace(deployment, reference=few)
-    key = torch.tensor(0)
-    seen = observation(method, few.inputs, 1, 0, few.labels, deployment.source_prior)
-    server = method.init_server(short)
-    client, plan = method.observe(short, method.init_client(short), server, seen)
-    _, _, uplink = method.local_round(short, client, plan, server, seen, key)
-    _, downlinks = method.aggregate(short, server, tree.stack([uplink]), torch.tensor([float(len(few.inputs))]))
+    shared = method.begin_server(short)
+    truth = Truth(few.labels, deployment.source_prior) if method.card.oracle else None
+    state = method.begin(context_before_first_batch(short))
+    state, plan = method.observe(client_context(short, few.inputs, 1, 0, shared, truth), state)
+    _, _, uplink = method.local_round(round_context(short, few.inputs, 1, 0, shared, truth), state, plan)
+    _, downlinks = method.aggregate(short, shared, tree.stack([uplink]), torch.tensor([float(len(few.inputs))]))
     return Forms(uplink, tree.take(downlinks, 0))
 
 
-def observation(
-    method: Method,
-    inputs: torch.Tensor,
+def client_context(
+    deployment: Deployment, inputs: Tensor, timestep: int, key: int, shared: Shared, truth: Truth | None
+) -> ClientContext:
+    """What a client's method is given of a batch."""
+    return ClientContext(deployment, inputs, torch.tensor(timestep), torch.tensor(key), shared, truth)
+
+
+def round_context(
+    deployment: Deployment,
+    inputs: Tensor,
     timestep: int,
     key: int,
-    labels: torch.Tensor | None = None,
-    prior: torch.Tensor | None = None,
-) -> Any:
-    """What a method may see of a batch."""
-    time, number = torch.tensor(timestep), torch.tensor(key)
-    if method.card.oracle:
-        if labels is None or prior is None:
-            raise ValueError("an oracle needs labels and priors")
-        return OracleObservation(inputs, time, number, labels, prior)
-    return Observation(inputs, time, number)
+    shared: Shared,
+    truth: Truth | None,
+    downlink: Tree = (),
+) -> RoundContext:
+    """What a participant's method is given in a round, whose key it is."""
+    return RoundContext(deployment, inputs, torch.tensor(timestep), torch.tensor(key), shared, truth, downlink=downlink)

@@ -51,7 +51,7 @@ class Server:
 
     task: Task
     method: FederatedMethod | None
-    """None for a local method, which has no rounds."""
+    """None for a method without rounds."""
     deployment: Deployment
     forms: Forms
     exchange: Exchange
@@ -103,7 +103,7 @@ class Server:
         if self.method is None or timestep == 0:
             return frozenset()
         rounds = Rounds(self.task.rounds, self.task.experiment.protocol.participation)
-        when = None if self.method.fixed_participants else timestep
+        when = None if self.method.keeps_participants else timestep
         drawn = rounds.participants(Seeds(self.task.seed), len(self.roster), when)
         return frozenset(drawn[number].tolist())
 

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedade.core import trace
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import FederatedMethod
+from fedade.core.method import with_rounds
 from fedade.core.paths import cache_dir
 from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
@@ -84,11 +84,10 @@ def adapt(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None
 def make_server(task: Task, grid: Grid, out: Path, folder: Path, stored: Path | None) -> Server:
     """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
     deployment = _deployment(task, stored)
-    method = task.method()
-    federated = method if isinstance(method, FederatedMethod) else None
+    federated = with_rounds(task.method())
     forms = Forms((), ()) if federated is None else rehearse(federated, deployment)
     refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
-    start = () if federated is None else federated.init_server(deployment)
+    start = {} if federated is None else federated.begin_server(deployment)
     roster = Roster(task.flower.clients)
     exchange = Exchange(grid, roster, task.flower.timeout_seconds)
     before = checkpoint.load(folder, start)

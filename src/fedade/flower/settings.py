@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.core.method import FederatedMethod, Method
+from fedade.core.method import Method
 from fedade.experiments.settings import Experiment, experiment_from
 
 CONFIG = "fedade.yaml"
@@ -118,8 +118,8 @@ class Task(_Frozen):
 
     @property
     def rounds(self) -> int:
-        """Exchanges per timestep: a local method needs one, to observe."""
-        return self.experiment.protocol.rounds if isinstance(self.method(), FederatedMethod) else 1
+        """Exchanges per timestep: a method without rounds needs one, to observe."""
+        return self.experiment.protocol.rounds if self.method().has_rounds else 1
 
     def method(self) -> Method:
         """The method with its settings."""
@@ -158,7 +158,7 @@ def _refuse_unfit(task: Task) -> None:
             f"{len(experiment.seeds)}; for example --set methods=[fed-ade] --set seeds=[0]"
         )
     method = task.method()
-    if getattr(method, "replays", False) and not getattr(method, "measured_rates", ()):
+    if method.replays_rates_of and not getattr(method, "measured_rates", ()):
         raise FedadeError(
             f"{task.method_name} replays the rates of a finished run; give them as method.measured_rates, "
             "or choose another method"

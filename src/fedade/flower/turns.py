@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.cost import counting_passes
+from fedade.core.context import ClientContext, RoundContext, Truth
+from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import FederatedMethod, Method
+from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.tree import Tree
-from fedade.flower.rehearsal import observation, rehearse
+from fedade.flower.rehearsal import client_context, rehearse, round_context
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
 from fedade.flower.streams import ClientBatch, ClientStream
@@ -60,32 +60,25 @@ class Client:
         found = None if base == BEGINNING else self.store.load(base)
         return found or Snapshot(self.store.form), found is None and base != BEGINNING
 
-    def _shared(self, told: Instruction) -> Tree:
-        if not isinstance(self.method, FederatedMethod):
-            return ()
-        form = self.method.init_server(self.deployment)
-        return tree_like(form, told.shared) if told.version else form
+    def _shared(self, told: Instruction) -> Shared:
+        method = with_rounds(self.method)
+        if method is None:
+            return {}
+        form = method.begin_server(self.deployment)
+        return dict(tree_like(form, told.shared)) if told.version else form
 
-    def _personalised(self, now: Snapshot, shared: Tree, downlink: Named) -> Snapshot:
+    def _personalised(self, now: Snapshot, shared: Shared, downlink: Named) -> Snapshot:
         """The personal step of the last round, on the layers that came of it."""
-        method, opened = self.method, now.opened
-        if now.round_key is None or opened is None or not isinstance(method, FederatedMethod):
+        method, opened, counter = with_rounds(self.method), now.opened, PassCounter()
+        if now.round_key is None or opened is None or method is None:
             return replace(now, round_key=None)
         form = rehearse(method, self.deployment).downlink if downlink else ()
-        with counting_passes() as counter:
-            client, plan = method.personalise(
-                self.deployment,
-                now.client,
-                opened.plan,
-                shared,
-                tree_like(form, downlink),
-                self._view(opened),
-                torch.tensor(now.round_key),
-            )
+        ctx = self._in_round(opened, now.round_key, shared, counter, tree_like(form, downlink))
+        client, plan = method.personalise(ctx, now.client, opened.plan)
         opened = replace(opened, plan=plan, passes=opened.passes + counter.passes)
         return replace(now, client=client, opened=opened, round_key=None)
 
-    def _closed(self, now: Snapshot, shared: Tree) -> Row | None:
+    def _closed(self, now: Snapshot, shared: Shared) -> Row | None:
         """What may be told of the timestep that ends."""
         opened = now.opened
         if opened is None:
@@ -98,49 +91,62 @@ class Client:
         if opened.hidden is not None and opened.accuracy_pre is not None:
             measures |= {
                 "accuracy_pre": opened.accuracy_pre,
-                "accuracy_post": self._accuracy(now.client, shared, opened.inputs, opened.hidden.labels),
+                "accuracy_post": self._accuracy(self._scoring(opened, shared), now.client, opened.hidden.labels),
                 "severity": _plain(opened.hidden.severity),
                 "true_prior": _plain(opened.hidden.prior),
             }
         if self.score_fresh and (drawn := self.stream.fresh(opened.timestep)) and drawn.hidden:
-            measures["accuracy_fresh"] = self._accuracy(now.client, shared, drawn.inputs, drawn.hidden.labels)
+            fresh = self._scoring(replace(opened, inputs=drawn.inputs), shared)
+            measures["accuracy_fresh"] = self._accuracy(fresh, now.client, drawn.hidden.labels)
         agreed = {name: value for name, value in measures.items() if self.settings.shares(name)}
         return Row(opened.timestep, len(opened.inputs), agreed)
 
-    def _opened(self, now: Snapshot, shared: Tree, told: Instruction) -> Snapshot:
+    def _opened(self, now: Snapshot, shared: Shared, told: Instruction) -> Snapshot:
         """A new timestep: take a batch, if there is one, score before adapting, and observe."""
         batch = self.stream.take(told.timestep, now.cursor)
         if batch is None:
             return replace(now, timestep=told.timestep)
         self._refuse_broken(batch)
-        scored = None if batch.hidden is None else self._accuracy(now.client, shared, batch.inputs, batch.hidden.labels)
-        opened = Opened(told.timestep, batch.inputs, batch.hidden, told.observe_key, {}, scored, 0.0)
-        with counting_passes() as counter:
-            client, plan = self.method.observe(self.deployment, now.client, shared, self._view(opened))
-        opened = replace(opened, plan=plan, passes=float(counter.passes))
+        opened = Opened(told.timestep, batch.inputs, batch.hidden, told.observe_key, {}, None, 0.0)
+        scoring, counter = self._scoring(opened, shared), PassCounter()
+        scored = None if batch.hidden is None else self._accuracy(scoring, now.client, batch.hidden.labels)
+        observing = replace(scoring, deployment=self.deployment.counting(counter), truth=self._truth(opened))
+        client, plan = self.method.observe(observing, now.client)
+        opened = replace(opened, plan=plan, accuracy_pre=scored, passes=float(counter.passes))
         return replace(now, client=client, cursor=batch.cursor, timestep=told.timestep, opened=opened)
 
-    def _trained(self, now: Snapshot, opened: Opened, shared: Tree, round_key: int) -> tuple[Snapshot, Named]:
+    def _trained(self, now: Snapshot, opened: Opened, shared: Shared, round_key: int) -> tuple[Snapshot, Named]:
         """A participant's work, and what it sends."""
-        method = self.method
-        if not isinstance(method, FederatedMethod):
+        method, counter = with_rounds(self.method), PassCounter()
+        if method is None:
             raise FedadeError("the server asks for a round of a method that has none; give both the same app")
-        with counting_passes() as counter:
-            client, plan, uplink = method.local_round(
-                self.deployment, now.client, opened.plan, shared, self._view(opened), torch.tensor(round_key)
-            )
+        ctx = self._in_round(opened, round_key, shared, counter)
+        client, plan, uplink = method.local_round(ctx, now.client, opened.plan)
         sent = named_leaves(uplink)
         if self.clip is not None:
             sent = self.clip(sent, named_leaves(shared))
         opened = replace(opened, plan=plan, passes=opened.passes + counter.passes)
         return replace(now, client=client, opened=opened, round_key=round_key), sent
 
-    def _view(self, opened: Opened) -> Any:
-        labels, prior = (None, None) if opened.hidden is None else opened.hidden[:2]
-        return observation(self.method, opened.inputs, opened.timestep, opened.observe_key, labels, prior)
+    def _scoring(self, opened: Opened, shared: Shared) -> ClientContext:
+        """The client as it is scored: without labels, and its passes are not counted."""
+        return client_context(self.deployment, opened.inputs, opened.timestep, opened.observe_key, shared, None)
 
-    def _accuracy(self, client: Tree, shared: Tree, inputs: Tensor, labels: Tensor) -> float:
-        probabilities = self.method.predict(self.deployment, client, shared, inputs)
+    def _in_round(
+        self, opened: Opened, round_key: int, shared: Shared, counter: PassCounter, downlink: Tree = ()
+    ) -> RoundContext:
+        deployment, truth = self.deployment.counting(counter), self._truth(opened)
+        return round_context(deployment, opened.inputs, opened.timestep, round_key, shared, truth, downlink)
+
+    def _truth(self, opened: Opened) -> Truth | None:
+        if not self.method.card.oracle:
+            return None
+        if opened.hidden is None:
+            raise ValueError("an oracle needs labels and priors")
+        return Truth(*opened.hidden[:2])
+
+    def _accuracy(self, ctx: ClientContext, client: Tree, labels: Tensor) -> float:
+        probabilities = self.method.predict(ctx, client)
         if not probabilities.isfinite().all():
             raise FedadeError("predictions are not finite, the model diverged; lower its learning rate (method.rate)")
         return float((probabilities.argmax(-1) == labels).double().mean())

@@ -13,6 +13,7 @@ batch, μ0 the class prior of the reference data, J = M diag(μ0) the joint conf
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -20,10 +21,10 @@ from torch import Tensor
 
 from fedade.maths.dynamics import mean_prediction
 from fedade.maths.nonnegative import SimplexFactors, nonnegative_quadratic, simplex_factors, simplex_quadratic
-from fedade.maths.remembering import of_constants
 from fedade.maths.simplex import mix_with_uniform, normalise, project_to_simplex
 
 _SMALLEST_SOURCE_SHARE = 1e-8
+_SIMPLEX_RIDGE, _RATIO_RIDGE = 1e-3, 1e-8
 _RLLS_MAJORISATIONS, _RLLS_STEPS, _RLLS_SMOOTHING = 12, 60, 1e-6
 
 
@@ -49,36 +50,89 @@ def is_invertible(confusion: Float[Tensor, "K K"], threshold: float = 1e-3) -> b
     return not has_empty_column and float(torch.linalg.svdvals(confusion.double())[-1]) > threshold
 
 
+@dataclass(frozen=True)
+class ConfusionFactors:
+    """What estimators need of M and μ0, whatever the batch is; each is computed when first asked for."""
+
+    confusion: Float[Tensor, "K K"]
+    source_prior: Float[Tensor, " K"]
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """M⁺, the pseudo-inverse, which is M⁻¹ where there is one."""
+        return _pseudo_inverse(self.confusion, None)
+
+    @cached_property
+    def truncated_inverse(self) -> Tensor:
+        """M⁺ without the directions of singular values below a hundredth of the largest."""
+        return _pseudo_inverse(self.confusion, 1e-2)
+
+    @cached_property
+    def ridge_solution(self) -> Tensor:
+        """J (JᵀJ + ridge I)⁻¹."""
+        joint = self._joint
+        solution: Tensor = joint @ torch.linalg.inv(_gram(joint, _RATIO_RIDGE))
+        return solution
+
+    @cached_property
+    def simplex(self) -> SimplexFactors:
+        """Of MᵀM + ridge I, for least squares over the simplex."""
+        return simplex_factors(_gram(self.confusion.double(), _SIMPLEX_RIDGE))
+
+    @cached_property
+    def joint_spectrum(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of JᵀJ."""
+        values, vectors = torch.linalg.eigh(self._joint.mT @ self._joint)
+        return values, vectors
+
+    @property
+    def _joint(self) -> Tensor:
+        return self.confusion.double() * self.source_prior.double()
+
+
 def literal_inverse(
-    confusion: Float[Tensor, "K K"], predicted: Float[Tensor, "*C K"], source_prior: Float[Tensor, " K"]
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
 ) -> Float[Tensor, "*C K"]:
     """M⁻¹ b as printed (eq:estimated_risk), negative entries included; pseudo-inverse where M is singular."""
-    del source_prior  # part of the family's common signature
-    raw: Tensor = predicted.double() @ _pseudo_inverse(confusion, None).mT
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    raw: Tensor = predicted.double() @ factors.inverse.mT
     return raw.to(predicted.dtype)
 
 
 def inverse(
-    confusion: Float[Tensor, "K K"], predicted: Float[Tensor, "*C K"], source_prior: Float[Tensor, " K"]
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
 ) -> Float[Tensor, "*C K"]:
     """M⁻¹ b with negative entries set to 0, rescaled to sum to 1 (Lipton et al., 2018, clipped)."""
-    return normalise(literal_inverse(confusion, predicted, source_prior).clamp_min(0), source_prior)
+    return normalise(literal_inverse(confusion, predicted, source_prior, factors).clamp_min(0), source_prior)
 
 
 def pseudo_inverse_simplex(
-    confusion: Float[Tensor, "K K"], predicted: Float[Tensor, "*C K"], source_prior: Float[Tensor, " K"]
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
 ) -> Float[Tensor, "*C K"]:
     """Truncated pseudo-inverse, projected to the simplex, mixed with 0.1 % uniform (Bao et al., 2023)."""
-    del source_prior  # part of the family's common signature
-    raw = predicted.double() @ _pseudo_inverse(confusion, 1e-2).mT
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    raw = predicted.double() @ factors.truncated_inverse.mT
     return mix_with_uniform(project_to_simplex(raw), 1e-3).to(predicted.dtype)
 
 
 def ridge_clip(
-    confusion: Float[Tensor, "K K"], predicted: Float[Tensor, "*C K"], source_prior: Float[Tensor, " K"]
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
 ) -> Float[Tensor, "*C K"]:
     """Ratios w from (JᵀJ + 1e-8 I) w = Jᵀb, clipped at 0; the prior is w ∘ μ0 (Baby et al., 2023)."""
-    ratios = predicted.double() @ _ridge_solution(confusion, source_prior, 1e-8)
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    ratios = predicted.double() @ factors.ridge_solution
     return _from_ratios(ratios, source_prior).to(predicted.dtype)
 
 
@@ -86,14 +140,14 @@ def simplex_least_squares(
     confusion: Float[Tensor, "K K"],
     predicted: Float[Tensor, "*C K"],
     source_prior: Float[Tensor, " K"],
-    ridge: float = 1e-3,
+    factors: ConfusionFactors | None = None,
     iterations: int = 400,
 ) -> Float[Tensor, "*C K"]:
     """argmin over the simplex of ‖Mq - b‖² + ridge ‖q - μ0‖²: M⁻¹ b made safe, the default estimator."""
     columns, prior = confusion.double(), source_prior.double()
-    linear = predicted.double() @ columns + ridge * prior
-    factors = _simplex_factors(confusion, ridge)
-    return normalise(simplex_quadratic(factors, linear, iterations), prior).to(predicted.dtype)
+    linear = predicted.double() @ columns + _SIMPLEX_RIDGE * prior
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    return normalise(simplex_quadratic(factors.simplex, linear, iterations), prior).to(predicted.dtype)
 
 
 def rlls(
@@ -101,6 +155,7 @@ def rlls(
     predicted: Float[Tensor, "*C K"],
     source_prior: Float[Tensor, " K"],
     num_reference: int,
+    factors: ConfusionFactors | None = None,
     failure_probability: float = 0.05,
 ) -> Float[Tensor, "*C K"]:
     """argmin over w ≥ 0 of ‖Jw - b‖ + ρ ‖w - 1‖; the prior is w ∘ μ0 (Azizzadenesheli et al., 2019).
@@ -109,7 +164,7 @@ def rlls(
     leaves a ridge problem per client; all of them share the eigenvectors of JᵀJ.
     """
     joint, target = confusion.double() * source_prior.double(), predicted.double()
-    curvatures, basis = _joint_spectrum(confusion, source_prior)
+    curvatures, basis = (factors or ConfusionFactors(confusion, source_prior)).joint_spectrum
     strength = _rlls_strength(joint.shape[-1], num_reference, failure_probability)
     # Not from w = 1: there the majorising square of the second norm is too steep to leave quickly.
     ratios = torch.zeros_like(target)
@@ -172,6 +227,7 @@ class Evidence:
     source_prior: Float[Tensor, " K"]
     source_mean_prediction: Float[Tensor, " K"]
     num_reference: int
+    factors: ConfusionFactors
 
     @property
     def black_box(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -180,11 +236,11 @@ class Evidence:
 
 
 ESTIMATORS: Mapping[str, Callable[[Evidence], Tensor]] = {
-    "simplex_ls": lambda evidence: simplex_least_squares(*evidence.black_box),
-    "inv": lambda evidence: inverse(*evidence.black_box),
-    "pinv_simplex": lambda evidence: pseudo_inverse_simplex(*evidence.black_box),
-    "ridge_clip": lambda evidence: ridge_clip(*evidence.black_box),
-    "rlls": lambda evidence: rlls(*evidence.black_box, evidence.num_reference),
+    "simplex_ls": lambda evidence: simplex_least_squares(*evidence.black_box, evidence.factors),
+    "inv": lambda evidence: inverse(*evidence.black_box, evidence.factors),
+    "pinv_simplex": lambda evidence: pseudo_inverse_simplex(*evidence.black_box, evidence.factors),
+    "ridge_clip": lambda evidence: ridge_clip(*evidence.black_box, evidence.factors),
+    "rlls": lambda evidence: rlls(*evidence.black_box, evidence.num_reference, evidence.factors),
     "mlls": lambda evidence: maximum_likelihood(evidence.probabilities, evidence.source_mean_prediction),
     "map_em": lambda evidence: maximum_a_posteriori(
         evidence.probabilities, evidence.source_mean_prediction, evidence.source_prior
@@ -200,43 +256,23 @@ def estimate_prior(
     estimator: str = "simplex_ls",
     source_mean_prediction: Float[Tensor, " K"] | None = None,
     num_reference: int = 1000,
+    factors: ConfusionFactors | None = None,
 ) -> Float[Tensor, "*C K"]:
     """Class prior of each batch; give one-hot probabilities for hard predictions.
 
-    The last two are the mean prediction on held-out data (`mlls`, `map_em`; by default the source prior) and the
-    number of held-out samples (`rlls`).
+    The last three are the mean prediction on held-out data (`mlls`, `map_em`; by default the source prior), the number
+    of held-out samples (`rlls`), and the factors of M, where it is used again and again.
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
     mean_output = source_prior if source_mean_prediction is None else source_mean_prediction
-    return ESTIMATORS[estimator](Evidence(probabilities, confusion, source_prior, mean_output, num_reference))
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    return ESTIMATORS[estimator](Evidence(probabilities, confusion, source_prior, mean_output, num_reference, factors))
 
 
-@of_constants
 def _pseudo_inverse(confusion: Tensor, tolerance: float | None) -> Tensor:
-    found: Tensor = torch.linalg.pinv(confusion.double(), rtol=tolerance)
-    return found
-
-
-@of_constants
-def _ridge_solution(confusion: Tensor, source_prior: Tensor, ridge: float) -> Tensor:
-    """J (JᵀJ + ridge I)⁻¹."""
-    joint = confusion.double() * source_prior.double()
-    solution: Tensor = joint @ torch.linalg.inv(_gram(joint, ridge))
-    return solution
-
-
-@of_constants
-def _simplex_factors(confusion: Tensor, ridge: float) -> SimplexFactors:
-    return simplex_factors(_gram(confusion.double(), ridge))
-
-
-@of_constants
-def _joint_spectrum(confusion: Tensor, source_prior: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of JᵀJ."""
-    joint = confusion.double() * source_prior.double()
-    values, vectors = torch.linalg.eigh(joint.mT @ joint)
-    return values, vectors
+    pseudo_inverse: Tensor = torch.linalg.pinv(confusion.double(), rtol=tolerance)
+    return pseudo_inverse
 
 
 def _gram(columns: Tensor, ridge: float) -> Tensor:

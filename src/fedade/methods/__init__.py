@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
+
+from pydantic.fields import FieldInfo
 
 from fedade.core.method import Method
 from fedade.methods.atlas import Atlas
@@ -65,3 +68,10 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "fed-poe-oracle": partial(FedPoe, labels="oracle"),
     "fed-ccfa-oracle": partial(FedCcfa, labels="oracle"),
 }
+
+
+def settings_of(name: str) -> Mapping[str, FieldInfo]:
+    """The settings that a registered method has."""
+    make: Any = METHODS[name]
+    fields: Mapping[str, FieldInfo] = getattr(make, "func", make).model_fields
+    return fields

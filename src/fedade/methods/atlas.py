@@ -6,8 +6,7 @@ how fast the prior changes. UOGD alone is the pool of one.
 
 Bounds that the published code leaves to the user come from the deployment: the decision set is the ball that the
 deployed head touches, and gradients are bounded by the longest reference feature. Only reference inputs are ever
-descended, so covariate shift is invisible and does harm: 59.9 % (UOGD 58.2 %) against the deployed model's 61.0 % on
-the default data (40 clients, 20 timesteps).
+descended, so covariate shift is invisible and does harm.
 
 The step sizes are the method, so it takes no other optimiser. A text model's head is its classifier here.
 """
@@ -16,16 +15,24 @@ import math
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
-from fedade.maths.averaging import weighted_mean
+from fedade.core.method import Card, Method, Plan
+from fedade.core.vectors import weighted_mean
 from fedade.maths.hedging import hedge, mixture
 from fedade.maths.step_sizes import released_pool, single_step_size, theorem_pool
-from fedade.parts.last_layers import classified, frozen_features, last_layer, loss, reference_examination
+from fedade.parts.last_layers import (
+    classified,
+    frozen_features,
+    frozen_reference_features,
+    last_layer,
+    loss,
+    reference_examination,
+)
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 
 
@@ -37,10 +44,8 @@ class AtlasClient(NamedTuple):
     log_weights: Tensor
 
 
-class Atlas(BaseModel):
+class Atlas(Method[AtlasClient]):
     """Base learners with step sizes from slow to fast; the decision set is the ball that the deployed head touches."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pool: Literal["theorem", "released", "single"] = "theorem"
     """Step sizes of the paper's theorem, of its released code, or UOGD's only one."""
@@ -65,21 +70,20 @@ class Atlas(BaseModel):
             keeps_body=True,
         )
 
-    def init_client(self, deployment: Deployment) -> AtlasClient:
+    def begin(self, ctx: ClientContext) -> AtlasClient:
         """Copies of the deployed head, weighted equally."""
+        deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         step_sizes = self._step_sizes(deployment)
         heads = {name: value.expand(len(step_sizes), *value.shape) for name, value in last_layer(deployment).items()}
         return AtlasClient(heads, step_sizes, torch.zeros_like(step_sizes))
 
-    def observe(
-        self, deployment: Deployment, client: AtlasClient, shared: tuple[()], observation: Observation
-    ) -> tuple[AtlasClient, dict[str, Tensor]]:
+    def observe(self, ctx: ClientContext, state: AtlasClient) -> tuple[AtlasClient, Plan]:
         """Every head takes a step on the estimated risk, and Hedge weighs them by the risk that they had before.
 
         Unlike in the released code, the weights see a risk at once, as in the paper, and not one timestep late.
         """
-        prior = batch_prior(deployment, observation.inputs, self.prior)
+        deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
         examination = reference_examination(deployment, prior)
         radius = _norm(last_layer(deployment))
 
@@ -90,24 +94,24 @@ class Atlas(BaseModel):
             gradient, value = grad_and_value(risk)(head)
             return _project({name: head[name] - step_size * gradient[name] for name in head}, radius), value
 
-        heads, risks = vmap(step)(client.heads, client.step_sizes)
-        log_weights = hedge(client.log_weights, risks, self._hedge_rate(len(risks)))
+        heads, risks = vmap(step)(state.heads, state.step_sizes)
+        log_weights = hedge(state.log_weights, risks, self._hedge_rate(len(risks)))
         plan = {
             "prior": prior,
-            "learning_rate": (log_weights.softmax(-1) * client.step_sizes).sum(),
-            "risk": (client.log_weights.softmax(-1) * risks).sum(),
+            "learning_rate": (log_weights.softmax(-1) * state.step_sizes).sum(),
+            "risk": (state.log_weights.softmax(-1) * risks).sum(),
         }
-        return AtlasClient(heads, client.step_sizes, log_weights), plan
+        return AtlasClient(heads, state.step_sizes, log_weights), plan
 
-    def predict(self, deployment: Deployment, client: AtlasClient, shared: tuple[()], inputs: Tensor) -> Tensor:
+    def predict(self, ctx: ClientContext, state: AtlasClient) -> Tensor:
         """The pool's prediction on the deployed body's features."""
-        features = frozen_features(deployment, inputs)
+        deployment, features = ctx.deployment, frozen_features(ctx)
         if self.combine == "weights":
-            weights = client.log_weights.softmax(-1)
-            mean = {name: weighted_mean(values, weights) for name, values in client.heads.items()}
+            weights = state.log_weights.softmax(-1)
+            mean = {name: weighted_mean(values, weights) for name, values in state.heads.items()}
             return classified(deployment, mean, features).softmax(-1)
-        outputs = vmap(lambda head: classified(deployment, head, features).softmax(-1))(client.heads)
-        return mixture(outputs, client.log_weights)
+        outputs = vmap(lambda head: classified(deployment, head, features).softmax(-1))(state.heads)
+        return mixture(outputs, state.log_weights)
 
     def _hedge_rate(self, count: int) -> float:
         return self.hedge_rate or 2 * math.sqrt(math.log(count) / self.horizon)
@@ -135,5 +139,5 @@ def _project(head: dict[str, Tensor], radius: Tensor) -> dict[str, Tensor]:
 
 def _gradient_bound(deployment: Deployment) -> Tensor:
     """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
-    features = frozen_features(deployment, deployment.reference.inputs)
+    features = frozen_reference_features(deployment)
     return (2 * (features.square().sum(-1).max() + 1)).sqrt()

@@ -6,17 +6,17 @@ Also the paper's FixLR baselines, which ignore the signals. What the authors' re
 
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
-from fedade.core.split import Parameters
-from fedade.parts.composition import effective
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.participation import phase_states, trainable_shared
+from fedade.parts.participation import phase_states
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import Pace, RateBounds, replayed_rate, replayed_rates
 from fedade.parts.rounds import joint_step, personal_step
@@ -28,7 +28,6 @@ from fedade.parts.statistics import (
     warn_without_batch_norm,
 )
 from fedade.parts.training import ReferenceDraws, Training
-from fedade.parts.vectors import average
 
 _SUMMARIES = {
     "adaptive": "shared body, personal head, learning rate set by two label-free shift signals",
@@ -48,10 +47,8 @@ class FedAdeClient(NamedTuple):
     """Rates of another run, where it draws from them."""
 
 
-class FedAde(BaseModel):
+class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     """Algorithm 1 of the paper; the defaults are its equations."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pace: Pace = "adaptive"
     rate: RateBounds = RateBounds()
@@ -88,18 +85,20 @@ class FedAde(BaseModel):
         )
 
     @property
+    def replays_rates_of(self) -> str | None:
+        return "fed-ade" if self.replays else None
+
+    @property
     def replays(self) -> bool:
         """Whether it wants to be given the rates of a Fed-ADE run."""
         return self.pace in ("mean", "shuffled")
 
-    @property
-    def fixed_participants(self) -> bool:
-        return False
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        return self._needs_prior
 
-    # Client
-
-    def init_client(self, deployment: Deployment) -> FedAdeClient:
+    def begin(self, ctx: ClientContext) -> FedAdeClient:
         """q⁰ is uniform, as the paper's prior; z⁰ comes from the reference set."""
+        deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         if self.normalisation != "frozen":
             warn_without_batch_norm(
@@ -115,88 +114,62 @@ class FedAde(BaseModel):
             replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if self._has_rates else (),
         )
 
-    def observe(
-        self, deployment: Deployment, client: FedAdeClient, shared: Parameters, observation: Observation
-    ) -> tuple[FedAdeClient, dict[str, Tensor]]:
+    def begin_server(self, deployment: Deployment) -> Shared:
+        """ψ̄ as deployed; normalisation statistics never travel."""
+        return trainable_shared(deployment)
+
+    def observe(self, ctx: ClientContext, state: FedAdeClient) -> tuple[FedAdeClient, Plan]:
         """Prior, summaries, signals and rate: lines 6 to 10 of Algorithm 1, once per timestep."""
-        own, network = client.own, deployment.network
+        own, deployment, network = state.own, ctx.deployment, ctx.deployment.network
         if self.normalisation == "ema":
-            model = effective(deployment, shared, own)
-            own = follow_stream(deployment, model, own, observation.inputs, self.momentum)
-        model = effective(deployment, shared, own)
-        features = network.represent(model, observation.inputs, evaluation(self.normalisation, self.mix_weight))
+            own = follow_stream(deployment, own_model(ctx, own), own, ctx.inputs, self.momentum)
+        model = own_model(ctx, own)
+        features = self._features(ctx, model) if own is state.own else network.represent(model, ctx.inputs)
         probabilities = network.classify(model, features).softmax(-1)
-        current, found = self._measure.update(
+        current, signals = self._measure.update(
             deployment,
-            client.previous,
+            state.previous,
             probabilities,
             network.summarise(features),
-            observation.key,
+            ctx.key,
             self.use_unc,
             self.use_rep,
         )
         plan = {
-            "learning_rate": self._rate(client.replayed, found.combined, observation.key),
-            "s_unc": found.unc,
-            "s_rep": found.rep,
-            "s": found.combined,
+            "learning_rate": self._rate(state.replayed, signals.combined, ctx.key),
+            "s_unc": signals.unc,
+            "s_rep": signals.rep,
+            "s": signals.combined,
         }
-        if "reference" in OBJECTIVES[self.objective].examples:  # nothing else asks for the prior, which takes a pass
-            plan["prior"] = batch_prior(deployment, observation.inputs, self.prior)
-        return client._replace(own=own, previous=current), plan
+        if self._needs_prior:  # it takes a pass
+            plan["prior"] = batch_prior(ctx, self.prior)
+        return state._replace(own=own, previous=current), plan
 
     def local_round(
-        self,
-        deployment: Deployment,
-        client: FedAdeClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        observation: Observation,
-        key: Tensor,
-    ) -> tuple[FedAdeClient, dict[str, Tensor], dict[str, Tensor]]:
+        self, ctx: RoundContext, state: FedAdeClient, plan: Plan
+    ) -> tuple[FedAdeClient, Plan, dict[str, Tensor]]:
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
-        training = self._training(deployment, plan, observation)
-        steps = training.minibatches(key, range(self.joint_epochs), self.batch_size)
-        own, states, uplink = joint_step(training, client.own, shared, client.states, steps)
-        return client._replace(own=own, states=states), plan, uplink
+        training = self._training(ctx, plan)
+        own, states, uplink = joint_step(training, state.own, state.states, range(self.joint_epochs))
+        return state._replace(own=own, states=states), plan, uplink
 
-    def personalise(
-        self,
-        deployment: Deployment,
-        client: FedAdeClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        downlink: tuple[()],
-        observation: Observation,
-        key: Tensor,
-    ) -> tuple[FedAdeClient, dict[str, Tensor]]:
+    def personalise(self, ctx: RoundContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
         """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        training = self._training(deployment, plan, observation)
-        steps = training.minibatches(key, epochs, self.batch_size)
-        own, states = personal_step(training, client.own, shared, client.states, steps)
-        return client._replace(own=own, states=states), plan
+        own, states = personal_step(self._training(ctx, plan), state.own, state.states, epochs)
+        return state._replace(own=own, states=states), plan
 
-    def predict(self, deployment: Deployment, client: FedAdeClient, shared: Parameters, inputs: Tensor) -> Tensor:
+    def predict(self, ctx: ClientContext, state: FedAdeClient) -> Tensor:
         """H({ψ̄, φ}; x)."""
-        model = effective(deployment, shared, client.own)
-        return deployment.network.logits(model, inputs, evaluation(self.normalisation, self.mix_weight)).softmax(-1)
+        model = own_model(ctx, state.own)
+        return ctx.deployment.network.classify(model, self._features(ctx, model)).softmax(-1)
 
-    # Server
+    def _features(self, ctx: ClientContext, model: dict[str, Tensor]) -> Tensor:
+        return ctx.own_features(model, evaluation(self.normalisation, self.mix_weight))
 
-    def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
-        """ψ̄ as deployed; normalisation statistics never travel."""
-        return trainable_shared(deployment)
-
-    def aggregate(
-        self,
-        deployment: Deployment,
-        server: Parameters,
-        uplinks: Parameters,
-        weights: Tensor,
-    ) -> tuple[dict[str, Tensor], tuple[()]]:
-        """ψ̄ = Σ N_c ψ_c / Σ N_c (eq:aggregate), for all clients."""
-        return average(uplinks, weights), ()
+    @property
+    def _needs_prior(self) -> bool:
+        return "reference" in OBJECTIVES[self.objective].examples
 
     @property
     def _has_rates(self) -> bool:
@@ -211,14 +184,13 @@ class FedAde(BaseModel):
     def _measure(self) -> Measure:
         return choose_measure(self.measure, self.feature_measure, self.debiased)
 
-    def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
+    def _training(self, ctx: RoundContext, plan: Plan) -> Training:
         return Training(
-            deployment,
+            ctx,
             OBJECTIVES[self.objective],
-            observation.inputs,
-            plan.get("prior", deployment.source_prior),
-            plan["learning_rate"],
+            plan,
+            self.batch_size,
+            self.optimiser,
+            self.reference_draws,
             evaluation(self.normalisation, self.mix_weight),
-            optimiser=self.optimiser,
-            reference_draws=self.reference_draws,
         )

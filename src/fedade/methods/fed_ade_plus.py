@@ -14,22 +14,20 @@ Each can be switched off; d and e are off, because they gained nothing. A client
 channel and a few class distributions beside its layers. A timestep costs two forward passes per sample.
 """
 
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
-from fedade.core.normalisation import FROZEN
-from fedade.core.split import Parameters
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
 from fedade.maths import regimes
 from fedade.maths.calibration import apply_temperature
 from fedade.maths.entropy import entropy
 from fedade.maths.regimes import Reading, Regimes
 from fedade.maths.reweighting import reweight
-from fedade.parts.composition import effective
+from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.corrected_normalisation import (
     Corrected,
     LayerResiduals,
@@ -42,12 +40,12 @@ from fedade.parts.corrected_normalisation import (
 from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.participation import phase_states, trainable_shared
+from fedade.parts.participation import phase_states
 from fedade.parts.rates import RateBounds
 from fedade.parts.reference_moments import plain_layers, reference_moments
 from fedade.parts.rounds import joint_step, personal_step
+from fedade.parts.statistics import statistics_names
 from fedade.parts.training import Training
-from fedade.parts.vectors import average
 
 Correction = Literal["class-aware", "batch", "none"]
 """Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
@@ -68,10 +66,8 @@ class FedAdePlusClient(NamedTuple):
     states: PhaseStates
 
 
-class FedAdePlus(BaseModel):
+class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     """Fed-ADE+; each part can be switched off."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     track: bool = True
     """(a) Remember regimes of the class prior; else only the source prior and the batch itself are candidates."""
@@ -117,18 +113,21 @@ class FedAdePlus(BaseModel):
         )
 
     @property
-    def fixed_participants(self) -> bool:
-        return False
+    def has_rounds(self) -> bool:
+        return self.gradient_steps
+
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        # Without BatchNorm it is features that are corrected, after the deployed body made them.
+        return not self.gradient_steps and (self.correction == "none" or not statistics_names(deployment))
 
     @property
     def _measure(self) -> Measure:
         return choose_measure("cosine", "cosine", self.debiased)
 
-    # Client
-
-    def init_client(self, deployment: Deployment) -> FedAdePlusClient:
+    def begin(self, ctx: ClientContext) -> FedAdePlusClient:
         """As deployed; the first regime is the source prior."""
-        plain_layers(reference_moments(deployment))  # measured here once, since it waits for the device
+        deployment = ctx.deployment
+        plain_layers(deployment)  # measured before the first timestep, since it waits for the device
         moves_body = self.gradient_steps and not self.share
         own = {**trainable_shared(deployment), **deployment.personal} if moves_body else deployment.personal
         return FedAdePlusClient(
@@ -141,134 +140,89 @@ class FedAdePlus(BaseModel):
             phase_states(deployment, self.optimiser),
         )
 
-    def observe(
-        self, deployment: Deployment, client: FedAdePlusClient, shared: Parameters, observation: Observation
-    ) -> tuple[FedAdePlusClient, dict[str, Tensor]]:
+    def begin_server(self, deployment: Deployment) -> Shared:
+        """ψ̄ as deployed, if it is ever to move."""
+        return trainable_shared(deployment) if self.share and self.gradient_steps else {}
+
+    def observe(self, ctx: ClientContext, state: FedAdePlusClient) -> tuple[FedAdePlusClient, Plan]:
         """Statistics, prior, signals and rate of this batch."""
-        model, known = effective(deployment, shared, client.own), client.regimes
+        deployment, known = ctx.deployment, state.regimes
         if not self.track:
             known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
-        found, reading = self._settle(deployment, model, known, client.residuals, observation.inputs)
+        corrected, reading = self._settle(ctx, state, known)
         current, signals = self._measure.update(
-            deployment, client.previous, found.logits.softmax(-1), found.features, observation.key
+            deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
         )
         retention = (1 - self.forgetting * signals.combined).clamp(min=0)
-        moved = client._replace(
-            statistics=found.statistics,
-            residuals=found.residuals,
-            regimes=regimes.learn(known, reading, len(observation.inputs), retention),
+        moved = state._replace(
+            statistics=corrected.statistics,
+            residuals=corrected.residuals,
+            regimes=regimes.learn(known, reading, len(ctx.inputs), retention),
             prior=reading.prior,
             previous=current,
         )
-        rate = found.trust * self.rate.rate("adaptive", signals.combined)
+        rate = corrected.trust * self.rate.rate("adaptive", signals.combined)
         plan = {
             **({"learning_rate": rate} if self.gradient_steps else {}),
             "s_unc": signals.unc,
             "s_rep": signals.rep,
             "s": signals.combined,
             "prior": reading.prior,
-            "trust": found.trust,
+            "trust": corrected.trust,
             "novelty": reading.weights[-1],
         }
         return moved, plan
 
     def local_round(
-        self,
-        deployment: Deployment,
-        client: FedAdePlusClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        observation: Observation,
-        key: Tensor,
-    ) -> tuple[FedAdePlusClient, dict[str, Tensor], dict[str, Tensor]]:
+        self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan
+    ) -> tuple[FedAdePlusClient, Plan, dict[str, Tensor]]:
         """The joint step on ψ and φ; ψ is sent."""
-        if not self.gradient_steps:
-            return client, plan, {}
-        training = self._training(deployment, plan, observation)
-        steps = training.minibatches(key, range(self.joint_epochs), self.batch_size)
-        own, states, uplink = joint_step(training, client.own, shared, client.states, steps, client.statistics)
-        return client._replace(own=own, states=states), plan, uplink
+        training = self._training(ctx, plan)
+        epochs = range(self.joint_epochs)
+        own, states, uplink = joint_step(training, state.own, state.states, epochs, state.statistics)
+        return state._replace(own=own, states=states), plan, uplink
 
-    def personalise(
-        self,
-        deployment: Deployment,
-        client: FedAdePlusClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        downlink: tuple[()],
-        observation: Observation,
-        key: Tensor,
-    ) -> tuple[FedAdePlusClient, dict[str, Tensor]]:
+    def personalise(self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan) -> tuple[FedAdePlusClient, Plan]:
         """The personal step on φ with the broadcast ψ̄ frozen."""
-        if not self.gradient_steps:
-            return client, plan
-        training = self._training(deployment, plan, observation)
+        training = self._training(ctx, plan)
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        steps = training.minibatches(key, epochs, self.batch_size)
-        own, states = personal_step(training, client.own, shared, client.states, steps, client.statistics)
-        return client._replace(own=own, states=states), plan
+        own, states = personal_step(training, state.own, state.states, epochs, state.statistics)
+        return state._replace(own=own, states=states), plan
 
-    def predict(self, deployment: Deployment, client: FedAdePlusClient, shared: Parameters, inputs: Tensor) -> Tensor:
+    def predict(self, ctx: ClientContext, state: FedAdePlusClient) -> Tensor:
         """p(x) ∘ q / p̄ with the client's statistics, normalised; p̄ is the deployed model's mean prediction under μ0."""
-        model = effective(deployment, shared, client.own)
-        logits = settled_pass(deployment, model, client.statistics, inputs)
+        deployment = ctx.deployment
+        logits = settled_pass(ctx, own_model(ctx, state.own), state.statistics, keeps_body=not self.gradient_steps)
         probabilities = apply_temperature(logits, deployment.temperature).softmax(-1)
-        return reweight(probabilities, client.prior, deployment.mean_prediction) if self.reweighting else probabilities
-
-    # Server
-
-    def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
-        """ψ̄ as deployed, if it is ever to move."""
-        return trainable_shared(deployment) if self.share and self.gradient_steps else {}
-
-    def aggregate(
-        self, deployment: Deployment, server: Parameters, uplinks: Parameters, weights: Tensor
-    ) -> tuple[dict[str, Tensor], tuple[()]]:
-        """ψ̄ = Σ N_c ψ_c / Σ N_c (eq:aggregate), for all clients."""
-        return (average(uplinks, weights) if uplinks else {}), ()
+        return reweight(probabilities, state.prior, deployment.mean_prediction) if self.reweighting else probabilities
 
     # What a batch says
 
-    def _settle(
-        self,
-        deployment: Deployment,
-        model: Parameters,
-        known: Regimes,
-        residuals: Mapping[str, LayerResiduals],
-        inputs: Tensor,
-    ) -> tuple[Corrected, Reading]:
+    def _settle(self, ctx: ClientContext, state: FedAdePlusClient, known: Regimes) -> tuple[Corrected, Reading]:
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
-        moments = reference_moments(deployment)
-        everywhere = frozenset[str]() if self.correction == "none" else frozenset(moments)
+        deployment, model, inputs = ctx.deployment, own_model(ctx, state.own), ctx.inputs
+        everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
         if self.correction == "batch":
-            found = corrected_pass(deployment, model, inputs, deployment.source_prior, everywhere, 0.0)
-            return found, self._read(deployment, known, found)
-        expected, past = regimes.forecast(known, deployment.source_prior), at_most(residuals, self.memory)
-        plain = plain_layers(moments) & everywhere
+            corrected = corrected_pass(deployment, model, inputs, deployment.source_prior, everywhere, 0.0)
+            return corrected, self._read(deployment, known, corrected)
+        expected, past = regimes.forecast(known, deployment.source_prior), at_most(state.residuals, self.memory)
+        plain = plain_layers(deployment) & everywhere
         first = corrected_pass(deployment, model, inputs, expected, plain, self.doubt, past)
         prior = self._read(deployment, known, first).prior
-        found = corrected_pass(deployment, model, inputs, prior, everywhere, self.doubt, past)
-        return found, self._read(deployment, known, found)
+        corrected = corrected_pass(deployment, model, inputs, prior, everywhere, self.doubt, past)
+        return corrected, self._read(deployment, known, corrected)
 
-    def _read(self, deployment: Deployment, known: Regimes, found: Corrected) -> Reading:
-        temperature = deployment.temperature * (1 + self.softening * found.trust)
-        probabilities = apply_temperature(found.logits, temperature).softmax(-1)
+    def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:
+        temperature = deployment.temperature * (1 + self.softening * corrected.trust)
+        probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
         expected_error = 1 - probabilities.amax(-1).mean()
         return regimes.read(
             known,
             probabilities,
             deployment.mean_prediction,
             deployment.source_prior,
-            self.allowance * expected_error * entropy(deployment.source_prior) * found.trust.square(),
+            self.allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
         )
 
-    def _training(self, deployment: Deployment, plan: dict[str, Tensor], observation: Observation) -> Training:
-        return Training(
-            deployment,
-            OBJECTIVES[self.objective],
-            observation.inputs,
-            plan["prior"],
-            plan["learning_rate"],
-            FROZEN,
-            optimiser=self.optimiser,
-        )
+    def _training(self, ctx: RoundContext, plan: Plan) -> Training:
+        return Training(ctx, OBJECTIVES[self.objective], plan, self.batch_size, self.optimiser)

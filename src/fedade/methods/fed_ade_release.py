@@ -7,17 +7,19 @@ released behaviour. With all of them at the paper's value this is `fed-ade`, bit
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
 from fedade.core.normalisation import FROZEN, Recording
 from fedade.core.split import Parameters
+from fedade.core.tree import Tree
 from fedade.maths.counter import uniform
 from fedade.maths.dynamics import combined_dynamics
-from fedade.parts.composition import effective, trainable_part
+from fedade.parts.composition import own_model, own_prediction, trainable_part
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states
@@ -26,7 +28,6 @@ from fedade.parts.rates import RateBounds
 from fedade.parts.statistics import follow, statistics_names, warn_without_batch_norm
 from fedade.parts.summaries import FeatureSummary, PredictionSummary, Signals, Summary, signals, summarise
 from fedade.parts.training import ReferenceDraws, Training, dropped
-from fedade.parts.vectors import average
 
 WHOLE_BATCH = 2**31
 _DROPOUT = 1000
@@ -41,10 +42,8 @@ class ReleaseClient(NamedTuple):
     states: PhaseStates
 
 
-class FedAdeRelease(BaseModel):
+class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     """Entropy minimisation without federation, with noisier signals than the paper's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rate: RateBounds = RateBounds()
     prior: Estimator = "simplex_ls"
@@ -76,97 +75,80 @@ class FedAdeRelease(BaseModel):
             reference=OBJECTIVES[self.objective].examples[0] == "reference",
         )
 
+    @property
+    def keeps_participants(self) -> bool:
+        return self.fixed_participants
+
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        return True
+
     # Client
 
-    def init_client(self, deployment: Deployment) -> ReleaseClient:
+    def begin(self, ctx: ClientContext) -> ReleaseClient:
         """Whatever moves and is not broadcast belongs to the client."""
+        deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         if self.normalisation == "running":
             warn_without_batch_norm(deployment, "fed-ade-release", "no statistics follow the batch here")
         own = deployment.personal
         if not self.broadcast:
-            own |= self.init_server(deployment)
+            own |= self.begin_server(deployment)
         uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
         known = self.first_signal == "reference"
         feature = deployment.initial_feature if known else torch.zeros_like(deployment.initial_feature)
         return ReleaseClient(own, Summary(uniform, feature), phase_states(deployment, self.optimiser))
 
-    def observe(
-        self, deployment: Deployment, client: ReleaseClient, shared: Parameters, observation: Observation
-    ) -> tuple[ReleaseClient, dict[str, Tensor]]:
+    def observe(self, ctx: ClientContext, state: ReleaseClient) -> tuple[ReleaseClient, Plan]:
         """The signals, unless they are left to the draws: then whoever is not drawn learns nothing."""
-        prior = batch_prior(deployment, observation.inputs, self.prior)
+        prior = batch_prior(ctx, self.prior)
         if self.signal_per == "draw":
             nothing = torch.zeros_like(prior[0])
-            return client, self._plan(Signals(nothing, nothing, nothing), prior)
-        client, found = self._signals(deployment, client, shared, observation, observation.key)
-        return client, self._plan(found, prior)
+            return state, self._plan(Signals(nothing, nothing, nothing), prior)
+        state, measured = self._signals(ctx, state)
+        return state, self._plan(measured, prior)
 
     def local_round(
-        self,
-        deployment: Deployment,
-        client: ReleaseClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        observation: Observation,
-        key: Tensor,
-    ) -> tuple[ReleaseClient, dict[str, Tensor], dict[str, Tensor]]:
+        self, ctx: RoundContext, state: ReleaseClient, plan: Plan
+    ) -> tuple[ReleaseClient, Plan, dict[str, Tensor]]:
         """Signals where they belong to the draw, the steps in their order, and an upload."""
         if self.signal_per == "draw":
-            client, found = self._signals(deployment, client, shared, observation, key)
-            plan = self._plan(found, plan["prior"])
+            state, measured = self._signals(ctx, state)
+            plan = self._plan(measured, plan["prior"])
         epochs = range(self.joint_epochs)
         if self.order == "personal-first":
-            client = self._personal(deployment, client, plan, shared, observation, key, range(self.personal_epochs))
+            state = self._personal(ctx, state, plan, range(self.personal_epochs))
             epochs = range(self.personal_epochs, self.personal_epochs + self.joint_epochs)
-        moving = self._moving(deployment, {**shared, **client.own})
-        training = self._training(deployment, plan, observation, key)
-        moved, state = training.joint(
-            moving,
-            effective(deployment, shared, client.own),
-            training.minibatches(key, epochs, self.batch_size),
-            client.states.joint,
-        )
-        own = {name: moved.get(name, value) for name, value in client.own.items()}
-        client = client._replace(own=own, states=client.states._replace(joint=state))
-        return client, plan, {name: moved[name] for name in shared}
+        moving = self._moving(ctx.deployment, {**ctx.shared, **state.own})
+        training = self._training(ctx, plan)
+        steps = training.steps(epochs)
+        moved, joint = training.joint(moving, own_model(ctx, state.own), steps, state.states.joint)
+        own = {name: moved.get(name, value) for name, value in state.own.items()}
+        state = state._replace(own=own, states=state.states._replace(joint=joint))
+        return state, plan, {name: moved[name] for name in ctx.shared}
 
-    def personalise(
-        self,
-        deployment: Deployment,
-        client: ReleaseClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        downlink: tuple[()],
-        observation: Observation,
-        key: Tensor,
-    ) -> tuple[ReleaseClient, dict[str, Tensor]]:
+    def personalise(self, ctx: RoundContext, state: ReleaseClient, plan: Plan) -> tuple[ReleaseClient, Plan]:
         """The personal step, unless it came first."""
         if self.order == "joint-first":
             epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-            client = self._personal(deployment, client, plan, shared, observation, key, epochs)
-        return client, plan
+            state = self._personal(ctx, state, plan, epochs)
+        return state, plan
 
-    def predict(self, deployment: Deployment, client: ReleaseClient, shared: Parameters, inputs: Tensor) -> Tensor:
+    def predict(self, ctx: ClientContext, state: ReleaseClient) -> Tensor:
         """The client's model in evaluation mode, with its running statistics."""
-        return deployment.network.logits(effective(deployment, shared, client.own), inputs).softmax(-1)
+        return own_prediction(ctx, state.own)
 
     # Server
 
-    def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
+    def begin_server(self, deployment: Deployment) -> Shared:
         """The shared tensors that move; running statistics move too."""
         return self._moving(deployment, deployment.shared)
 
     def aggregate(
-        self,
-        deployment: Deployment,
-        server: Parameters,
-        uplinks: Parameters,
-        weights: Tensor,
-    ) -> tuple[dict[str, Tensor], tuple[()]]:
+        self, deployment: Deployment, shared: Shared, uplinks: dict[str, Tensor], weights: Tensor
+    ) -> tuple[Shared, Tree]:
         """An average that, without a broadcast, no client ever computes with."""
         sizes = weights if self.weights == "samples" else torch.ones_like(weights)
-        return average(uplinks, sizes), ()
+        return super().aggregate(deployment, shared, uplinks, sizes)
 
     # Pieces
 
@@ -177,95 +159,71 @@ class FedAdeRelease(BaseModel):
             moving |= {*statistics_names(deployment)}
         return {name: value for name, value in tensors.items() if name in moving}
 
-    def _plan(self, found: Signals, prior: Tensor) -> dict[str, Tensor]:
-        rate = self.rate.rate("adaptive", found.combined)
+    def _plan(self, measured: Signals, prior: Tensor) -> Plan:
         return {
-            "learning_rate": rate,
-            "s_unc": found.unc,
-            "s_rep": found.rep,
-            "s": found.combined,
+            "learning_rate": self.rate.rate("adaptive", measured.combined),
+            "s_unc": measured.unc,
+            "s_rep": measured.rep,
+            "s": measured.combined,
             "prior": prior,
         }
 
-    def _signals(
-        self,
-        deployment: Deployment,
-        client: ReleaseClient,
-        shared: Parameters,
-        observation: Observation,
-        key: Tensor,
-    ) -> tuple[ReleaseClient, Signals]:
+    def _signals(self, ctx: ClientContext, state: ReleaseClient) -> tuple[ReleaseClient, Signals]:
         """q, z and S; the pass for q may be in training mode, the one for z never is."""
-        network, model, own = deployment.network, effective(deployment, shared, client.own), client.own
-        features = network.represent(model, observation.inputs)
+        network, model, own = ctx.deployment.network, own_model(ctx, state.own), state.own
+        features = ctx.own_features(model)
         seen_by_head = features
         if self.signal_pass == "train":
             recording = Recording()
-            seen_by_head = network.represent(model, observation.inputs, recording)
-            mask = self._dropout_mask(deployment, observation, key)
+            seen_by_head = network.represent(model, ctx.inputs, recording)
+            mask = self._dropout_mask(ctx)
             seen_by_head = seen_by_head if mask is None else dropped(seen_by_head, mask)
             own = own | follow(own, recording.seen, self.momentum)
         probabilities = network.classify(model, seen_by_head).softmax(-1)
-        seen = network.summarise(features)
-        current = summarise(probabilities, seen, self.prediction_summary, self.feature_summary)
-        found = signals(client.previous, current)
-        unknown = (client.previous.feature == 0).all()
+        vectors = network.summarise(features)
+        current = summarise(probabilities, vectors, self.prediction_summary, self.feature_summary)
+        measured = signals(state.previous, current)
+        unknown = (state.previous.feature == 0).all()
         if self.first_signal == "zero":
-            unc = torch.where(observation.timestep == 1, 0.0, found.unc)
-            rep = torch.where(unknown, 0.0, found.rep)
-            found = Signals(unc, rep, combined_dynamics(unc, rep))
+            unc = torch.where(ctx.timestep == 1, 0.0, measured.unc)
+            rep = torch.where(unknown, 0.0, measured.rep)
+            measured = Signals(unc, rep, combined_dynamics(unc, rep))
         if self.feature_reference == "average":
-            blend = normalize(0.9 * client.previous.feature + 0.1 * current.feature, dim=-1)
+            blend = normalize(0.9 * state.previous.feature + 0.1 * current.feature, dim=-1)
             current = current._replace(feature=torch.where(unknown, current.feature, blend))
-        return client._replace(own=own, previous=current), found
+        return state._replace(own=own, previous=current), measured
 
-    def _personal(
-        self,
-        deployment: Deployment,
-        client: ReleaseClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        observation: Observation,
-        key: Tensor,
-        epochs: range,
-    ) -> ReleaseClient:
+    def _personal(self, ctx: RoundContext, state: ReleaseClient, plan: Plan, epochs: range) -> ReleaseClient:
         """Steps on the head; in training mode the frozen body's statistics move all the same (row 11)."""
-        model = effective(deployment, shared, client.own)
-        training = self._training(deployment, plan, observation, key)
-        steps = training.minibatches(key, epochs, self.batch_size)
-        moved, state = training.personal(trainable_part(deployment, client.own), model, steps, client.states.personal)
-        own = client.own | moved
+        deployment, model = ctx.deployment, own_model(ctx, state.own)
+        training = self._training(ctx, plan)
+        steps = training.steps(epochs)
+        moved, personal = training.personal(trainable_part(deployment, state.own), model, steps, state.states.personal)
+        own = state.own | moved
         if self.normalisation == "running":
             recording = Recording()
-            deployment.network.represent(model, observation.inputs, recording)
+            deployment.network.represent(model, ctx.inputs, recording)
             for _ in steps:
                 own |= follow(own, recording.seen, self.momentum)
-        return client._replace(own=own, states=client.states._replace(personal=state))
+        return state._replace(own=own, states=state.states._replace(personal=personal))
 
-    def _dropout_mask(self, deployment: Deployment, observation: Observation, key: Tensor) -> Tensor | None:
+    def _dropout_mask(self, ctx: ClientContext) -> Tensor | None:
         """Which features of the batch are dropped in training mode, the others scaled up."""
         if not self.dropout:
             return None
-        feature = deployment.initial_feature
-        drawn = uniform(key, (len(observation.inputs), len(feature)), _DROPOUT)
+        feature = ctx.deployment.initial_feature
+        drawn = uniform(ctx.key, (len(ctx.inputs), len(feature)), _DROPOUT)
         return (drawn >= self.dropout).to(feature.dtype) / (1 - self.dropout)
 
-    def _training(
-        self,
-        deployment: Deployment,
-        plan: dict[str, Tensor],
-        observation: Observation,
-        key: Tensor,
-    ) -> Training:
+    def _training(self, ctx: RoundContext, plan: Plan) -> Training:
         return Training(
-            deployment,
+            ctx,
             OBJECTIVES[self.objective],
-            observation.inputs,
-            plan["prior"],
-            plan["learning_rate"],
-            FROZEN if self.normalisation == "frozen" else None,
-            self.momentum,
-            self._dropout_mask(deployment, observation, key),
+            plan,
+            self.batch_size,
             self.optimiser,
             self.reference_draws,
+            FROZEN if self.normalisation == "frozen" else None,
+            self.momentum,
+            self._dropout_mask(ctx),
         )

@@ -7,38 +7,35 @@ The original is supervised (`labels="oracle"`). In the label-free port a sample'
 the deployed model's posterior, corrected by the batch's BBSE prior, where that is confident; the label histogram is the
 prior. Absent classes are skipped. All rates become Fed-ADE's middle one; the published ones are `classifier_rate=0.1,
 body_rate=0.01`. SGD is plain, without the published momentum of 0.9, as for every method here. The body of a text
-model is all but its classifier.
-
-Mean `post` accuracy on the default runs (presets digits-label and digits-covariate, seed 0; source 74.7 and 58.8):
-label shift 77.6, covariate shift 53.8, below the source; the original with labels reaches 89.3 and 75.0. Under label
-shift concepts do not differ between clients, and indeed none of the 61 comparisons of a class in that run gave more
-than one cluster: there the method averages its classifiers like any other.
+model is all but its classifier. Under label shift concepts do not differ between clients: there the
+method averages its classifiers like any other.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
 from fedade.core.split import Parameters
+from fedade.core.vectors import average
 from fedade.maths.anchors import alignment_loss, class_means
 from fedade.maths.counter import uniform
 from fedade.maths.entropy import entropy
 from fedade.maths.pseudo_labels import balanced_sample, class_totals, confident_labels, weighted_cross_entropy
 from fedade.maths.reweighting import reweight
 from fedade.parts.class_clusters import ClassKnowledge, linear_classifier, within_clusters
-from fedade.parts.composition import effective
+from fedade.parts.composition import effective, own_prediction, trainable
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
 from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.participation import fixed_plan, trainable
+from fedade.parts.participation import fixed_plan
 from fedade.parts.priors import Estimator, deployed_probabilities, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import LabelSource, descend
 from fedade.parts.training import minibatches
-from fedade.parts.vectors import average
 
 _BALANCED_DRAW = 1000
 """Its numbers are apart from those of the epochs, which are numbered from 0."""
@@ -75,10 +72,8 @@ class Samples(NamedTuple):
     trust: Tensor
 
 
-class FedCcfa(BaseModel):
+class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
     """Classifier clustering and feature alignment."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     labels: LabelSource = "unsup"
     rate: RateBounds = RateBounds()
@@ -110,14 +105,14 @@ class FedCcfa(BaseModel):
             oracle=self.labels == "oracle",
         )
 
-    @property
-    def fixed_participants(self) -> bool:
-        return False
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        return True
 
     # Client
 
-    def init_client(self, deployment: Deployment) -> FedCcfaClient:
+    def begin(self, ctx: ClientContext) -> FedCcfaClient:
         """No anchors yet; they come from the first exchange."""
+        deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         classifier = linear_classifier(deployment, "fed-ccfa")
         weight = next(value for name, value in classifier.items() if name.endswith("weight"))
@@ -126,90 +121,67 @@ class FedCcfa(BaseModel):
             torch.zeros_like(weight),
             torch.zeros_like(weight[:, 0], dtype=torch.bool),
             self.optimiser.start(classifier),
-            self.optimiser.start(self.init_server(deployment)),
+            self.optimiser.start(self.begin_server(deployment)),
         )
 
-    def observe(
-        self, deployment: Deployment, client: FedCcfaClient, shared: Parameters, observation: Any
-    ) -> tuple[FedCcfaClient, dict[str, Tensor]]:
-        plan = fixed_plan(deployment, observation.inputs, self.rate.mid, self.prior)
+    def observe(self, ctx: ClientContext, state: FedCcfaClient) -> tuple[FedCcfaClient, Plan]:
+        plan = fixed_plan(ctx, self.rate.mid, self.prior)
         if self.labels == "oracle":
-            plan |= {"prior": observation.prior.to(plan["prior"].dtype)}
-        return client, plan | {"trusted": self._samples(deployment, plan["prior"], observation).trust.mean(-1)}
+            plan |= {"prior": ctx.prior.to(plan["prior"].dtype)}
+        return state, plan | {"trusted": self._samples(ctx, plan["prior"]).trust.mean(-1)}
 
-    def local_round(
-        self,
-        deployment: Deployment,
-        client: FedCcfaClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        observation: Any,
-        key: Tensor,
-    ) -> tuple[FedCcfaClient, dict[str, Tensor], Uplink]:
+    def local_round(self, ctx: RoundContext, state: FedCcfaClient, plan: Plan) -> tuple[FedCcfaClient, Plan, Uplink]:
         """A balanced classifier to be compared by, then the own classifier, then the body under it."""
-        samples, num_classes = self._samples(deployment, plan["prior"], observation), deployment.num_classes
-        balanced, classifier, state = self._classifiers(deployment, client, plan, shared, samples, key)
-        client = client._replace(classifier=classifier, classifier_state=state)
+        deployment, samples = ctx.deployment, self._samples(ctx, plan["prior"])
+        balanced, classifier, moments = self._classifiers(ctx, state, plan, samples)
+        state = state._replace(classifier=classifier, classifier_state=moments)
         # Anchors count after the first timestep.
-        active = client._replace(known=client.known & (observation.timestep > 1))
-        body, state = self._aligned_body(deployment, active, plan, shared, samples, key)
-        client = client._replace(body_state=state)
-        features = seen_by_last_layer(deployment, effective(deployment, body, {}), samples.inputs)
-        prototypes = class_means(features, samples.labels, samples.trust, num_classes)
-        counts = class_totals(samples.labels, samples.trust, num_classes)
-        return client, plan, Uplink(body, classifier, balanced, prototypes, counts)
+        active = state._replace(known=state.known & (ctx.timestep > 1))
+        body, moments = self._aligned_body(ctx, active, plan, samples)
+        features = _classifier_inputs(deployment, body, samples.inputs)
+        prototypes = class_means(features, samples.labels, samples.trust, deployment.num_classes)
+        counts = class_totals(samples.labels, samples.trust, deployment.num_classes)
+        return state._replace(body_state=moments), plan, Uplink(body, classifier, balanced, prototypes, counts)
 
-    def personalise(
-        self,
-        deployment: Deployment,
-        client: FedCcfaClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        downlink: ClassKnowledge,
-        observation: Any,
-        key: Tensor,
-    ) -> tuple[FedCcfaClient, dict[str, Tensor]]:
+    def personalise(self, ctx: RoundContext, state: FedCcfaClient, plan: Plan) -> tuple[FedCcfaClient, Plan]:
         """Take over the clusters' classifier rows and anchors; an older anchor stays where none came."""
-        anchors = torch.where(downlink.known.unsqueeze(-1), downlink.anchors, client.anchors)
-        known = client.known | downlink.known
-        return client._replace(classifier=downlink.classifier, anchors=anchors, known=known), plan
+        clusters: ClassKnowledge = ctx.downlink
+        anchors = torch.where(clusters.known.unsqueeze(-1), clusters.anchors, state.anchors)
+        known = state.known | clusters.known
+        return state._replace(classifier=clusters.classifier, anchors=anchors, known=known), plan
 
-    def predict(self, deployment: Deployment, client: FedCcfaClient, shared: Parameters, inputs: Tensor) -> Tensor:
-        return deployment.network.logits(effective(deployment, shared, client.classifier), inputs).softmax(-1)
+    def predict(self, ctx: ClientContext, state: FedCcfaClient) -> Tensor:
+        return own_prediction(ctx, state.classifier)
 
     # Server
 
-    def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
+    def begin_server(self, deployment: Deployment) -> Shared:
         """The body, whatever the split: the classifier is what clients keep."""
         classifier = last_layer(deployment)
         return {name: value for name, value in trainable(deployment).items() if name not in classifier}
 
     def aggregate(
-        self, deployment: Deployment, server: Parameters, uplinks: Uplink, weights: Tensor
-    ) -> tuple[dict[str, Tensor], ClassKnowledge]:
+        self, deployment: Deployment, shared: Shared, uplinks: Uplink, weights: Tensor
+    ) -> tuple[Shared, ClassKnowledge]:
         """Bodies are averaged over all; classifier rows and prototypes within clusters, one class at a time."""
-        found = within_clusters(uplinks.classifier, uplinks.balanced, uplinks.prototypes, uplinks.counts, self.radius)
-        return average(uplinks.body, weights), found
+        clusters = within_clusters(
+            uplinks.classifier, uplinks.balanced, uplinks.prototypes, uplinks.counts, self.radius
+        )
+        return average(uplinks.body, weights), clusters
 
-    def _samples(self, deployment: Deployment, prior: Tensor, observation: Any) -> Samples:
+    def _samples(self, ctx: ClientContext, prior: Tensor) -> Samples:
         if self.labels == "oracle":
-            labels = observation.labels
-            return Samples(observation.inputs, labels, torch.ones_like(labels, dtype=prior.dtype))
-        posterior = reweight(deployed_probabilities(deployment, observation.inputs), prior, deployment.source_prior)
-        return Samples(observation.inputs, *confident_labels(posterior, self.confidence))
+            return Samples(ctx.inputs, ctx.labels, torch.ones_like(ctx.labels, dtype=prior.dtype))
+        posterior = reweight(deployed_probabilities(ctx), prior, ctx.deployment.source_prior)
+        return Samples(ctx.inputs, *confident_labels(posterior, self.confidence))
 
     def _classifiers(
-        self,
-        deployment: Deployment,
-        client: FedCcfaClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        samples: Samples,
-        key: Tensor,
+        self, ctx: RoundContext, state: FedCcfaClient, plan: Plan, samples: Samples
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], OptimiserState]:
         """The client's classifier after steps on a balanced choice of samples, which are taken anew in every round, and
         after steps on all; body frozen."""
-        features = seen_by_last_layer(deployment, effective(deployment, shared, {}), samples.inputs)
+        deployment, key = ctx.deployment, ctx.key
+        features = _classifier_inputs(deployment, ctx.shared, samples.inputs)
         draws = uniform(key, samples.labels.shape, _BALANCED_DRAW)
         few = balanced_sample(samples.labels, samples.trust, draws, deployment.num_classes, self.balanced_samples)
 
@@ -222,45 +194,45 @@ class FedCcfa(BaseModel):
         every = minibatches(key, len(features), range(self.classifier_epochs), self.batch_size)
         balanced, _ = descend(
             lambda moved, _: loss(moved, None, few),
-            client.classifier,
+            state.classifier,
             rate,
             [None] * self.balanced_epochs,
             self.optimiser,
-            self.optimiser.start(client.classifier),
+            self.optimiser.start(state.classifier),
         )
-        classifier, state = descend(
+        classifier, moments = descend(
             lambda moved, rows: loss(moved, rows, samples.trust),
-            client.classifier,
+            state.classifier,
             rate,
             every,
             self.optimiser,
-            client.classifier_state,
+            state.classifier_state,
         )
-        return balanced, classifier, state
+        return balanced, classifier, moments
 
     def _aligned_body(
-        self,
-        deployment: Deployment,
-        client: FedCcfaClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        samples: Samples,
-        key: Tensor,
+        self, ctx: RoundContext, state: FedCcfaClient, plan: Plan, samples: Samples
     ) -> tuple[dict[str, Tensor], OptimiserState]:
         """Steps on the body for cross-entropy + λ · alignment, λ = H(label distribution) / γ; classifier frozen."""
         strength = entropy(plan["prior"]) / self.alignment_scale
 
         def loss(moved: dict[str, Tensor], rows: Tensor | None) -> Tensor:
             inputs, labels, trust = (part[_ALL if rows is None else rows] for part in samples)
-            features = seen_by_last_layer(deployment, effective(deployment, moved, {}), inputs)
-            fit = weighted_cross_entropy(classified(deployment, client.classifier, features), labels, trust)
-            aligned = alignment_loss(features, labels, trust, client.anchors, client.known, self.temperature)
+            features = _classifier_inputs(ctx.deployment, moved, inputs)
+            fit = weighted_cross_entropy(classified(ctx.deployment, state.classifier, features), labels, trust)
+            aligned = alignment_loss(features, labels, trust, state.anchors, state.known, self.temperature)
             return fit + strength * aligned
 
         epochs = range(self.classifier_epochs, self.classifier_epochs + self.body_epochs)
-        steps = minibatches(key, len(samples.labels), epochs, self.batch_size)
+        steps = minibatches(ctx.key, len(samples.labels), epochs, self.batch_size)
         rate = _or_default(self.body_rate, plan["learning_rate"])
-        return descend(loss, shared, rate, steps, self.optimiser, client.body_state)
+        return descend(loss, ctx.shared, rate, steps, self.optimiser, state.body_state)
+
+
+def _classifier_inputs(deployment: Deployment, body: Parameters, inputs: Tensor) -> Tensor:
+    """What the classifier sees of inputs under a body."""
+    model = effective(deployment, body, {})
+    return seen_by_last_layer(deployment, model, deployment.network.represent(model, inputs))
 
 
 def _or_default(own: float | None, default: Tensor) -> Tensor:

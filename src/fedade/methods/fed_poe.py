@@ -8,21 +8,18 @@ set's loss under the batch's estimated prior. One sample of the original is one 
 averaged global model, where the authors' code stores the local one. The risk is linear in the prior, so the loss of a
 new snapshot on all the past needs the sum of the past priors only. The BBSE risk reads reference inputs alone: under a
 pure shift of the inputs it cannot tell the members apart.
-
-Mean `post` accuracy on the default runs (presets digits-label and digits-covariate, seed 0; source 74.7 and 58.8):
-label shift 77.5, covariate shift 56.2, below the source; the original with labels reaches 79.0 and 65.9.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.func import vmap
 
+from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card
-from fedade.core.split import Parameters
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
 from fedade.core.tree import repeat
 from fedade.maths.counter import uniform
 from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
@@ -40,7 +37,6 @@ from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import LabelSource
-from fedade.parts.vectors import average
 
 _OTHERS = 2
 """The local and the global model, beside which the bank stands."""
@@ -74,10 +70,8 @@ class Members(NamedTuple):
     halves: Tensor
 
 
-class FedPoe(BaseModel):
+class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
     """Personalised online federated learning with multiple models."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     labels: LabelSource = "unsup"
     rate: RateBounds = RateBounds()
@@ -102,14 +96,12 @@ class FedPoe(BaseModel):
             reference=True,
         )
 
-    @property
-    def fixed_participants(self) -> bool:
-        return False
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        return True
 
-    # Client
-
-    def init_client(self, deployment: Deployment) -> FedPoeClient:
+    def begin(self, ctx: ClientContext) -> FedPoeClient:
         """The deployed model is the first snapshot."""
+        deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         head, prior = last_layer(deployment), deployment.source_prior
         slots = torch.arange(self.models - _OTHERS, device=prior.device)
@@ -125,29 +117,30 @@ class FedPoe(BaseModel):
             states=PhaseStates(joint=self.optimiser.start(head), personal=self.optimiser.start(head)),
         )
 
-    def observe(
-        self, deployment: Deployment, client: FedPoeClient, shared: Parameters, observation: Any
-    ) -> tuple[FedPoeClient, dict[str, Tensor]]:
+    def begin_server(self, deployment: Deployment) -> Shared:
+        return last_layer(deployment)
+
+    def observe(self, ctx: ClientContext, state: FedPoeClient) -> tuple[FedPoeClient, Plan]:
         """Judge the members that predicted, reweight them, take a snapshot if due, step the local model."""
-        prior, examination = self._examination(deployment, observation)
-        members = self._members(deployment, client, shared, examination.features)
+        prior, examination = self._examination(ctx)
+        members = self._members(ctx, state, examination.features)
         rate = torch.full_like(prior[0], self.rate.mid)
-        slots = len(client.drawn)
-        local, state = stepped(
-            deployment, client.local, examination, rate, self.steps, self.optimiser, client.states.personal
+        slots = len(state.drawn)
+        local, personal = stepped(
+            ctx.deployment, state.local, examination, rate, self.steps, self.optimiser, state.states.personal
         )
-        judged = client._replace(
+        judged = state._replace(
             local=local,
-            states=client.states._replace(personal=state),
+            states=state.states._replace(personal=personal),
             bank_weights=hedge_drawn(
-                client.bank_weights, losses(members.bank, examination), client.drawn, slots, self.weight_rate
+                state.bank_weights, losses(members.bank, examination), state.drawn, slots, self.weight_rate
             ),
-            tuned_weights=hedge(client.tuned_weights, losses(members.tuned, examination), self.weight_rate),
-            outer_weights=hedge(client.outer_weights, losses(members.halves, examination), self.weight_rate),
-            past=client.past + prior,
+            tuned_weights=hedge(state.tuned_weights, losses(members.tuned, examination), self.weight_rate),
+            outer_weights=hedge(state.outer_weights, losses(members.halves, examination), self.weight_rate),
+            past=state.past + prior,
         )
-        banked = self._with_snapshot(deployment, judged, shared, observation.timestep)
-        drawn = draw_experts(banked.bank_weights, uniform(observation.key, (slots,)))
+        banked = self._with_snapshot(ctx, judged)
+        drawn = draw_experts(banked.bank_weights, uniform(ctx.key, (slots,)))
         plan = {
             "learning_rate": rate,
             "prior": prior,
@@ -157,83 +150,46 @@ class FedPoe(BaseModel):
         return banked._replace(drawn=drawn), plan
 
     def local_round(
-        self,
-        deployment: Deployment,
-        client: FedPoeClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        observation: Any,
-        key: Tensor,
-    ) -> tuple[FedPoeClient, dict[str, Tensor], dict[str, Tensor]]:
+        self, ctx: RoundContext, state: FedPoeClient, plan: Plan
+    ) -> tuple[FedPoeClient, Plan, dict[str, Tensor]]:
         """A step from the global model, which is sent."""
-        _, examination = self._examination(deployment, observation)
-        moved, state = stepped(
-            deployment,
-            shared,
-            examination,
-            plan["learning_rate"],
-            self.steps,
-            self.optimiser,
-            client.states.joint,
-        )
-        return client._replace(states=client.states._replace(joint=state)), plan, moved
+        _, examination = self._examination(ctx)
+        rate, states = plan["learning_rate"], state.states
+        moved, joint = stepped(ctx.deployment, ctx.shared, examination, rate, self.steps, self.optimiser, states.joint)
+        return state._replace(states=states._replace(joint=joint)), plan, moved
 
-    def personalise(
-        self,
-        deployment: Deployment,
-        client: FedPoeClient,
-        plan: dict[str, Tensor],
-        shared: Parameters,
-        downlink: tuple[()],
-        observation: Any,
-        key: Tensor,
-    ) -> tuple[FedPoeClient, dict[str, Tensor]]:
-        return client, plan
-
-    def predict(self, deployment: Deployment, client: FedPoeClient, shared: Parameters, inputs: Tensor) -> Tensor:
+    def predict(self, ctx: ClientContext, state: FedPoeClient) -> Tensor:
         """(c f_tuned + d f_bank) / (c + d)."""
-        features = frozen_features(deployment, inputs)
-        return mixture(self._members(deployment, client, shared, features).halves, client.outer_weights)
+        return mixture(self._members(ctx, state, frozen_features(ctx)).halves, state.outer_weights)
 
-    # Server
-
-    def init_server(self, deployment: Deployment) -> dict[str, Tensor]:
-        return last_layer(deployment)
-
-    def aggregate(
-        self, deployment: Deployment, server: Parameters, uplinks: Parameters, weights: Tensor
-    ) -> tuple[dict[str, Tensor], tuple[()]]:
-        return average(uplinks, weights), ()
-
-    def _members(self, deployment: Deployment, client: FedPoeClient, shared: Parameters, features: Tensor) -> Members:
+    def _members(self, ctx: ClientContext, state: FedPoeClient, features: Tensor) -> Members:
         """f_j of every model, f_tuned = (a f_local + b f_global) / (a + b), and f_bank over the drawn snapshots."""
-        tuned = torch.stack([classified(deployment, head, features) for head in (client.local, shared)]).softmax(-1)
-        bank = vmap(lambda head: classified(deployment, head, features))(client.bank).softmax(-1)
-        halves = [mixture(tuned, client.tuned_weights), mixture(bank, client.bank_weights, client.drawn)]
+        deployment, heads = ctx.deployment, (state.local, ctx.shared)
+        tuned = torch.stack([classified(deployment, head, features) for head in heads]).softmax(-1)
+        bank = vmap(lambda head: classified(deployment, head, features))(state.bank).softmax(-1)
+        halves = [mixture(tuned, state.tuned_weights), mixture(bank, state.bank_weights, state.drawn)]
         return Members(tuned, bank, torch.stack(halves))
 
-    def _examination(self, deployment: Deployment, observation: Any) -> tuple[Tensor, Examination]:
+    def _examination(self, ctx: ClientContext) -> tuple[Tensor, Examination]:
         """The batch's prior, and the samples by whose loss models are judged and trained."""
         if self.labels == "oracle":
-            features = frozen_features(deployment, observation.inputs)
-            prior = observation.prior.to(features.dtype)
-            return prior, Examination(features, observation.labels, torch.ones_like(features[:, 0]))
-        prior = batch_prior(deployment, observation.inputs, self.prior)
-        return prior, reference_examination(deployment, prior)
+            features = frozen_features(ctx)
+            return ctx.prior.to(features.dtype), Examination(features, ctx.labels, torch.ones_like(features[:, 0]))
+        prior = batch_prior(ctx, self.prior)
+        return prior, reference_examination(ctx.deployment, prior)
 
-    def _with_snapshot(
-        self, deployment: Deployment, client: FedPoeClient, shared: Parameters, timestep: Tensor
-    ) -> FedPoeClient:
+    def _with_snapshot(self, ctx: ClientContext, state: FedPoeClient) -> FedPoeClient:
         """Every `period` timesteps the global model enters the bank, with the weight that its loss on the past earns.
 
         That loss is taken on the reference set under the summed priors, in the oracle form too, whose labelled past
         would otherwise have to be kept.
         """
-        slots = torch.arange(len(client.drawn), device=timestep.device)
+        shared, timestep = ctx.shared, ctx.timestep
+        slots = torch.arange(len(state.drawn), device=timestep.device)
         replaced = (timestep % self.period == 0) & (slots == (timestep // self.period) % len(slots))
-        weight = -self.weight_rate * loss(deployment, shared, reference_examination(deployment, client.past))
+        weight = -self.weight_rate * loss(ctx.deployment, shared, reference_examination(ctx.deployment, state.past))
         bank = {
             name: torch.where(replaced.reshape(-1, *(1,) * shared[name].ndim), shared[name], old)
-            for name, old in client.bank.items()
+            for name, old in state.bank.items()
         }
-        return client._replace(bank=bank, bank_weights=torch.where(replaced, weight, client.bank_weights))
+        return state._replace(bank=bank, bank_weights=torch.where(replaced, weight, state.bank_weights))

@@ -3,25 +3,23 @@
 Reweights the frozen classifier by a mix of running means of estimated priors, one mean per start time, so that it
 remembers far back while nothing changes and forgets after a change. The pool is pruned to O(K log T).
 
-Corrupted inputs look like a change of classes to it: under covariate shift on the default data (40 clients, 20
-timesteps) it falls from the deployed model's 61.0 % to 55.4 %.
+Corrupted inputs look like a change of classes to it.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
+from fedade.core.method import Card, Method, Plan
 from fedade.maths.leading_history import LeadingHistory, follow, forecast, no_history
 from fedade.maths.simplex import mix_with_uniform
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
 
 
-class FlhFtl(BaseModel):
+class FlhFtl(Method[LeadingHistory]):
     """Frozen classifier times a class prior tracked over all window lengths."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     prior: Estimator = "simplex_ls"
     horizon: int = Field(100, ge=1)
@@ -39,22 +37,19 @@ class FlhFtl(BaseModel):
             keeps_body=True,
         )
 
-    def init_client(self, deployment: Deployment) -> LeadingHistory:
+    def begin(self, ctx: ClientContext) -> LeadingHistory:
         """No expert yet."""
-        refuse_unsafe_inverse(deployment, self.prior)
-        return no_history(self.horizon, deployment.source_prior)
+        refuse_unsafe_inverse(ctx.deployment, self.prior)
+        return no_history(self.horizon, ctx.deployment.source_prior)
 
-    def observe(
-        self, deployment: Deployment, client: LeadingHistory, shared: tuple[()], observation: Observation
-    ) -> tuple[LeadingHistory, dict[str, Tensor]]:
+    def observe(self, ctx: ClientContext, state: LeadingHistory) -> tuple[LeadingHistory, Plan]:
         """Weigh the experts by how they forecast this batch's prior, then let them all learn it."""
-        estimate = batch_prior(deployment, observation.inputs, self.prior)
-        history = follow(client, estimate, self.forecast_rate or 1 / deployment.num_classes)
-        return history, {"prior": self._forecast(deployment, history)}
+        estimate = batch_prior(ctx, self.prior)
+        history = follow(state, estimate, self.forecast_rate or 1 / ctx.deployment.num_classes)
+        return history, {"prior": self._forecast(ctx.deployment, history)}
 
-    def predict(self, deployment: Deployment, client: LeadingHistory, shared: tuple[()], inputs: Tensor) -> Tensor:
-        """p(x) ∘ q̃ / μ0, normalised."""
-        return reweighted(deployment, self._forecast(deployment, client), inputs)
+    def predict(self, ctx: ClientContext, state: LeadingHistory) -> Tensor:
+        return reweighted(ctx, self._forecast(ctx.deployment, state))
 
     def _forecast(self, deployment: Deployment, history: LeadingHistory) -> Tensor:
         return mix_with_uniform(forecast(history, deployment.source_prior), self.uniform_share)

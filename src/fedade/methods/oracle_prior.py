@@ -1,18 +1,14 @@
 """An upper bound under label shift: the deployed model's posterior, reweighted by the true class prior."""
 
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, OracleObservation
-from fedade.maths.reweighting import reweight
-from fedade.parts.priors import deployed_probabilities
+from fedade.core.context import ClientContext
+from fedade.core.method import Card, Method, Plan
+from fedade.parts.reweighting import reweighted
 
 
-class OraclePrior(BaseModel):
+class OraclePrior(Method[Tensor]):
     """Sees Q_c^t of the current timestep; everyone else has to estimate it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @property
     def card(self) -> Card:
@@ -20,17 +16,11 @@ class OraclePrior(BaseModel):
             summary="deployed model reweighted by the true class prior", paper="none", oracle=True, keeps_body=True
         )
 
-    def init_client(self, deployment: Deployment) -> Tensor:
-        return deployment.source_prior
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return ctx.deployment.source_prior
 
-    def observe(
-        self,
-        deployment: Deployment,
-        client: Tensor,
-        shared: tuple[()],
-        observation: OracleObservation,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        return observation.prior, {"prior": observation.prior}
+    def observe(self, ctx: ClientContext, state: Tensor) -> tuple[Tensor, Plan]:
+        return ctx.prior, {"prior": ctx.prior}
 
-    def predict(self, deployment: Deployment, client: Tensor, shared: tuple[()], inputs: Tensor) -> Tensor:
-        return reweight(deployed_probabilities(deployment, inputs), client, deployment.source_prior)
+    def predict(self, ctx: ClientContext, state: Tensor) -> Tensor:
+        return reweighted(ctx, state)

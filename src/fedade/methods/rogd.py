@@ -4,22 +4,22 @@ The frozen classifier is reweighted by p / μ0, and p descends the estimated exp
 soft posterior in place of the 0-1 decision, which gives a closed-form gradient on the reference set.
 
 Its published step is small, since the error is steep where a class has almost no weight. So it is slow, but loses
-little where the estimated prior is wrong: 60.4 % against the deployed model's 61.0 % under covariate shift on the
-default data (40 clients, 20 timesteps), which it cannot see.
+little where the estimated prior is wrong.
 """
 
 import math
 from typing import NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
+from fedade.core.method import Card, Method, Plan
 from fedade.maths.counter import uniform
 from fedade.maths.reweighting_descent import class_error_slopes, project_above, steepest_slope
-from fedade.parts.priors import Estimator, batch_prior, deployed_probabilities, refuse_unsafe_inverse
+from fedade.parts.priors import Estimator, batch_prior, calibrated_probabilities, refuse_unsafe_inverse
 from fedade.parts.reweighting import reweighted
 
 _HIGHEST_FLOOR_SHARE = 0.1
@@ -33,10 +33,8 @@ class RogdClient(NamedTuple):
     learning_rate: Tensor
 
 
-class Rogd(BaseModel):
+class Rogd(Method[RogdClient]):
     """Frozen classifier times a vector that descends the estimated error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     prior: Estimator = "simplex_ls"
     horizon: int = Field(100, ge=1)
@@ -55,32 +53,29 @@ class Rogd(BaseModel):
             keeps_body=True,
         )
 
-    def init_client(self, deployment: Deployment) -> RogdClient:
+    def begin(self, ctx: ClientContext) -> RogdClient:
         """No reweighting yet."""
-        refuse_unsafe_inverse(deployment, self.prior)
-        source = deployment.source_prior
+        refuse_unsafe_inverse(ctx.deployment, self.prior)
+        source = ctx.deployment.source_prior
         given = self.learning_rate
-        rate = self._published_rate(deployment) if given is None else torch.full_like(source[0], given)
+        rate = self._published_rate(ctx.deployment) if given is None else torch.full_like(source[0], given)
         return RogdClient(source, rate)
 
-    def observe(
-        self, deployment: Deployment, client: RogdClient, shared: tuple[()], observation: Observation
-    ) -> tuple[RogdClient, dict[str, Tensor]]:
+    def observe(self, ctx: ClientContext, state: RogdClient) -> tuple[RogdClient, Plan]:
         """p ← Proj(p - η ∇ℓ(p; q̂))."""
-        prior = batch_prior(deployment, observation.inputs, self.prior)
+        deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
         slopes = class_error_slopes(
-            deployed_probabilities(deployment, deployment.reference.inputs),
+            calibrated_probabilities(deployment, deployment.reference_features),
             deployment.reference.labels,
-            client.weights,
+            state.weights,
             deployment.source_prior,
         )
-        descended = client.weights - client.learning_rate * (prior @ slopes)
+        descended = state.weights - state.learning_rate * (prior @ slopes)
         weights = project_above(descended, self._floor(deployment))
-        return client._replace(weights=weights), {"prior": prior, "learning_rate": client.learning_rate}
+        return state._replace(weights=weights), {"prior": prior, "learning_rate": state.learning_rate}
 
-    def predict(self, deployment: Deployment, client: RogdClient, shared: tuple[()], inputs: Tensor) -> Tensor:
-        """p(x) ∘ p / μ0, normalised."""
-        return reweighted(deployment, client.weights, inputs)
+    def predict(self, ctx: ClientContext, state: RogdClient) -> Tensor:
+        return reweighted(ctx, state.weights)
 
     def _floor(self, deployment: Deployment) -> float:
         return min(self.floor, _HIGHEST_FLOOR_SHARE / deployment.num_classes)
@@ -96,6 +91,6 @@ class Rogd(BaseModel):
             random / random.sum(-1, keepdim=True),
         ])  # fmt: skip
         points = torch.stack([project_above(point, self._floor(deployment)) for point in candidates])
-        probabilities = deployed_probabilities(deployment, deployment.reference.inputs)
+        probabilities = calibrated_probabilities(deployment, deployment.reference_features)
         steepest = steepest_slope(probabilities, deployment.reference.labels, points, like)
         return math.sqrt(2 / self.horizon) / steepest.clamp_min(torch.finfo(like.dtype).tiny)

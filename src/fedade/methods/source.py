@@ -1,38 +1,23 @@
 """No adaptation: the deployed model as it is, the row that the paper's table lacks."""
 
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
+from fedade.core.context import ClientContext
+from fedade.core.method import Card, Method, Plan
 
 
-class Source(BaseModel):
+class Source(Method[tuple[()]]):
     """Predicts with the deployed model for ever."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @property
     def card(self) -> Card:
         return Card(summary="no adaptation: the deployed model", paper="none", keeps_body=True)
 
-    def init_client(self, deployment: Deployment) -> tuple[()]:
+    def begin(self, ctx: ClientContext) -> tuple[()]:
         return ()
 
-    def observe(
-        self,
-        deployment: Deployment,
-        client: tuple[()],
-        shared: tuple[()],
-        observation: Observation,
-    ) -> tuple[tuple[()], dict[str, Tensor]]:
-        return client, {}
+    def observe(self, ctx: ClientContext, state: tuple[()]) -> tuple[tuple[()], Plan]:
+        return state, {}
 
-    def predict(
-        self,
-        deployment: Deployment,
-        client: tuple[()],
-        shared: tuple[()],
-        inputs: Tensor,
-    ) -> Tensor:
-        return deployment.network.logits(deployment.parameters, inputs).softmax(-1)
+    def predict(self, ctx: ClientContext, state: tuple[()]) -> Tensor:
+        return ctx.deployment.network.classify(ctx.deployment.parameters, ctx.deployed_features()).softmax(-1)

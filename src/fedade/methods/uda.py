@@ -4,9 +4,7 @@ Deep CORAL (ECCV Workshops 2016), DAN's multi-kernel MMD (ICML 2015) or DANN (JM
 model of its own, and descends cross-entropy on the labelled reference set plus the distance between the features of
 that set and of its stream. Normalisation statistics stay as deployed.
 
-Matching the features of two sets is harmful when they hold different classes in different shares. Accuracy with (label,
-covariate) shift on digits, 30 clients of 30 samples, T = 50, reference_size=50, 4 steps at rate 1e-2: source 75.2 and
-58.6, no alignment 73.2 and 57.4, `coral` 67.2 and 62.4, `mmd` 67.6 and 64.0, `dann` 73.0 and 58.2.
+Matching the features of two sets is harmful when they hold different classes in different shares.
 
 A client keeps 4·|θ| bytes (and about 4·d·discriminator_width for `dann`). A timestep costs about
 3·steps·(samples + reference batch) forward passes; nothing is sent.
@@ -15,14 +13,16 @@ A client keeps 4·|θ| bytes (and about 4·d·discriminator_width for `dann`). A
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
+from fedade.core.method import Card, Method, Plan
 from fedade.maths.adversarial import domain_loss, gradient_reversal, reversal_strength
 from fedade.maths.alignment import coral_distance, mmd_distance
+from fedade.parts.composition import own_prediction, trainable
 from fedade.parts.discriminator import Discriminator, domain_logits, new_discriminator
 from fedade.parts.domain_pairs import (
     DomainPair,
@@ -32,7 +32,6 @@ from fedade.parts.domain_pairs import (
     source_loss,
 )
 from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.participation import trainable
 from fedade.parts.rates import RateBounds
 
 
@@ -45,10 +44,8 @@ class UdaClient(NamedTuple):
     state: OptimiserState
 
 
-class Uda(BaseModel):
+class Uda(Method[UdaClient]):
     """Cross-entropy on the reference set plus λ times the distance of two feature distributions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     alignment: Literal["coral", "mmd", "dann"] = "coral"
     alignment_weight: float = Field(1.0, ge=0)
@@ -74,7 +71,8 @@ class Uda(BaseModel):
             reference=True,
         )
 
-    def init_client(self, deployment: Deployment) -> UdaClient:
+    def begin(self, ctx: ClientContext) -> UdaClient:
+        deployment = ctx.deployment
         adversarial, own = self.alignment == "dann", trainable(deployment)
         return UdaClient(
             own=own,
@@ -85,19 +83,16 @@ class Uda(BaseModel):
             state=self.optimiser.start(own),
         )
 
-    def observe(
-        self, deployment: Deployment, client: UdaClient, shared: tuple[()], observation: Observation
-    ) -> tuple[UdaClient, dict[str, Tensor]]:
+    def observe(self, ctx: ClientContext, state: UdaClient) -> tuple[UdaClient, Plan]:
         """`steps` steps on pairs of batches; the trace gets the distance that the last one met."""
-        rate = self.rate.rate(self.pace, torch.zeros_like(client.steps))
+        rate = self.rate.rate(self.pace, torch.zeros_like(state.steps))
         distance = torch.zeros_like(rate)
-        pairs = domain_pairs(deployment, observation.inputs, observation.key, self.steps, self.pair_size)
-        for pair in pairs:
-            client, distance = self._step(deployment, client, pair, rate)
-        return client, {"learning_rate": rate, "alignment": distance}
+        for pair in domain_pairs(ctx, self.steps, self.pair_size):
+            state, distance = self._step(ctx.deployment, state, pair, rate)
+        return state, {"learning_rate": rate, "alignment": distance}
 
-    def predict(self, deployment: Deployment, client: UdaClient, shared: tuple[()], inputs: Tensor) -> Tensor:
-        return deployment.network.logits({**deployment.parameters, **client.own}, inputs).softmax(-1)
+    def predict(self, ctx: ClientContext, state: UdaClient) -> Tensor:
+        return own_prediction(ctx, state.own)
 
     def _step(
         self, deployment: Deployment, client: UdaClient, pair: DomainPair, rate: Tensor

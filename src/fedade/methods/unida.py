@@ -3,9 +3,7 @@
 Every client keeps a full model of its own. It learns the labels of the reference set while it first decides which of
 its samples belong to known classes, and adapts to those only. Normalisation statistics stay as deployed.
 
-Accuracy with (label, covariate) shift on digits, 30 clients of 30 samples, T = 50, reference_size=50, 4
-steps at rate 1e-2: source 75.2 and 58.6, the reference set alone 73.2 and 57.4, `proto` 73.8 and 55.5, `uan` 73.5 and
-58.5, `dance` 73.3 and 62.1. Learning so small a reference set again and again is what costs under label shift.
+Learning a small reference set again and again is what costs under label shift.
 
 A client keeps 4·|θ| bytes, and for its variant 4·K·d (`proto`), 4·bank_size·d (`dance`) or about
 8·d·discriminator_width (`uan`). A timestep costs about 3·steps·(samples + reference batch) forward passes; nothing is
@@ -15,14 +13,16 @@ sent.
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import pad
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Observation
+from fedade.core.method import Card, Method, Plan
 from fedade.maths.adversarial import reversal_strength
+from fedade.parts.composition import own_model, trainable
 from fedade.parts.domain_pairs import (
     DomainPair,
     descended,
@@ -31,7 +31,6 @@ from fedade.parts.domain_pairs import (
     source_loss,
 )
 from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.participation import trainable
 from fedade.parts.rates import RateBounds
 from fedade.parts.universal import Dance, Discriminators, Memory, Prototypes, Situation, Uan, Universal
 
@@ -46,10 +45,8 @@ class UnidaClient(NamedTuple):
     state: OptimiserState
 
 
-class Unida(BaseModel):
+class Unida(Method[UnidaClient]):
     """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variant: Literal["proto", "uan", "dance"] = "proto"
     pace: Literal["low", "mid", "high"] = "mid"
@@ -85,38 +82,30 @@ class Unida(BaseModel):
             reference=True,
         )
 
-    def init_client(self, deployment: Deployment) -> UnidaClient:
+    def begin(self, ctx: ClientContext) -> UnidaClient:
+        deployment = ctx.deployment
         memory, discriminators = self._universal.start(deployment)
         own, steps = trainable(deployment), torch.zeros_like(deployment.accuracy)
         return UnidaClient(own, memory, discriminators, steps, self.optimiser.start(own))
 
-    def observe(
-        self, deployment: Deployment, client: UnidaClient, shared: tuple[()], observation: Observation
-    ) -> tuple[UnidaClient, dict[str, Tensor]]:
+    def observe(self, ctx: ClientContext, state: UnidaClient) -> tuple[UnidaClient, Plan]:
         """`steps` steps on pairs of batches; the memory then takes in the whole batch."""
-        rate = self.rate.rate(self.pace, torch.zeros_like(client.steps))
-        pairs = domain_pairs(deployment, observation.inputs, observation.key, self.steps, self.pair_size)
-        for pair in pairs:
-            client = self._step(deployment, client, pair, rate)
-        features, logits = self._forward(deployment, client, observation.inputs)
-        unknown = self._universal.unknown(features, logits, client.discriminators)
-        moved = client._replace(memory=self._universal.remember(client.memory, features, logits))
+        rate = self.rate.rate(self.pace, torch.zeros_like(state.steps))
+        for pair in domain_pairs(ctx, self.steps, self.pair_size):
+            state = self._step(ctx.deployment, state, pair, rate)
+        features, logits = _vectors_and_logits(ctx.deployment, state, ctx.updated_features(own_model(ctx, state.own)))
+        unknown = self._universal.unknown(features, logits, state.discriminators)
+        moved = state._replace(memory=self._universal.remember(state.memory, features, logits))
         return moved, {"learning_rate": rate, "unknown": unknown.to(rate.dtype).mean()}
 
-    def predict(self, deployment: Deployment, client: UnidaClient, shared: tuple[()], inputs: Tensor) -> Tensor:
+    def predict(self, ctx: ClientContext, state: UnidaClient) -> Tensor:
         """The client's own model; with `reject_as_error` there is one more class, which no label has."""
-        features, logits = self._forward(deployment, client, inputs)
+        features, logits = _vectors_and_logits(ctx.deployment, state, ctx.own_features(own_model(ctx, state.own)))
         if not self.reject_as_error:
             return logits.softmax(-1)
-        unknown = self._universal.unknown(features, logits, client.discriminators)
+        unknown = self._universal.unknown(features, logits, state.discriminators)
         rejection = pad(torch.zeros_like(logits), (0, 1), value=1.0)
         return torch.where(unknown.unsqueeze(-1), rejection, pad(logits.softmax(-1), (0, 1)))
-
-    def _forward(self, deployment: Deployment, client: UnidaClient, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Features, one vector each, and logits of the client's own model."""
-        network, model = deployment.network, {**deployment.parameters, **client.own}
-        features = network.represent(model, inputs)
-        return network.summarise(features), network.classify(model, features)
 
     def _step(self, deployment: Deployment, client: UnidaClient, pair: DomainPair, rate: Tensor) -> UnidaClient:
         strength = reversal_strength(client.steps)
@@ -142,3 +131,9 @@ class Unida(BaseModel):
         if self.variant == "dance":
             return Dance(self.separation, self.dance_margin, self.bank_size)
         return Prototypes(self.confidence, self.proto_margin, self.separation, self.prototype_momentum)
+
+
+def _vectors_and_logits(deployment: Deployment, state: UnidaClient, features: Tensor) -> tuple[Tensor, Tensor]:
+    """One vector per sample, and logits, of features of a client's own model."""
+    network = deployment.network
+    return network.summarise(features), network.classify({**deployment.parameters, **state.own}, features)

@@ -4,15 +4,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedade.core.normalisation import Statistics, in_force
+from fedade.core.normalisation import Statistics
+from fedade.core.pass_context import current_pass
 from fedade.kernels import Affine
 
 
 class BatchNorm(nn.Module):
     """Drop-in for `nn.BatchNorm1d/2d/3d` with the same tensor names.
 
-    While training it is PyTorch's own. Otherwise the strategy in force (`fedade.core.normalisation`) says which
-    statistics to use, and nothing is ever written.
+    While training it is PyTorch's own. Otherwise the strategy of the current pass (`fedade.core.normalisation`) says
+    which statistics to use, and nothing is ever written.
     """
 
     running_mean: Tensor
@@ -42,7 +43,8 @@ class BatchNorm(nn.Module):
                 self.momentum,
                 self.eps,
             )
-        mean, variance = in_force().statistics(self.layer, inputs, Statistics(self.running_mean, self.running_var))
+        deployed = Statistics(self.running_mean, self.running_var)
+        mean, variance = current_pass().normalisation.statistics(self.layer, inputs, deployed)
         affine = Affine(self.weight, self.bias, mean, variance, self.eps)
         scale, shift = (value.to(inputs.dtype) for value in affine.combined())
         trailing = (...,) + (None,) * (inputs.ndim - 2)

@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fedade.core.normalisation import Frozen, in_force
-from fedade.core.precision import precision_in_force
+from fedade.core.normalisation import Frozen
+from fedade.core.pass_context import current_pass
 from fedade.kernels import Affine, Layer, folded, fused_layers
 from fedade.models.batch_norm import BatchNorm
 
@@ -50,7 +50,7 @@ class Chain:
 
     def run(self, pooled: bool = False) -> Tensor:
         """The newest tensor, computed; if `pooled`, its mean over the image plane."""
-        precision = precision_in_force()
+        precision = current_pass().precision
         images = self.images.to(torch.bfloat16) if precision == "bf16" else self.images
         return fused_layers(self.layers, [images], self.weights, self.biases, pooled=pooled, tf32=precision == "tf32")
 
@@ -101,7 +101,7 @@ class Layers(nn.Sequential):
 
 def statistics_are_fixed(module: nn.Module) -> bool:
     """Whether normalisation is a constant scale and shift in this pass."""
-    return not module.training and isinstance(in_force(), Frozen)
+    return not module.training and isinstance(current_pass().normalisation, Frozen)
 
 
 def leading_convolution(layers: list[nn.Module]) -> tuple[nn.Conv2d, BatchNorm, bool] | None:

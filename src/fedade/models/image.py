@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedade.core.precision import precision_in_force
+from fedade.core.pass_context import current_pass
 from fedade.kernels import normalised_pixels
 
 
@@ -26,5 +26,5 @@ class Pixels(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalised images."""
-        dtype = torch.bfloat16 if precision_in_force() == "bf16" else self.mean.dtype
+        dtype = torch.bfloat16 if current_pass().precision == "bf16" else self.mean.dtype
         return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)

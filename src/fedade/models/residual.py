@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedade.core.precision import precision_in_force
+from fedade.core.pass_context import current_pass
 from fedade.models.batch_norm import BatchNorm
 from fedade.models.convolving import Chain, Layers, leading_convolution, statistics_are_fixed
 
@@ -14,7 +14,7 @@ class Convolution(nn.Conv2d):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Convolved images."""
-        if precision_in_force() != "bf16":
+        if current_pass().precision != "bf16":
             return super().forward(inputs)
         return F.conv2d(inputs.to(torch.bfloat16), self.weight.to(torch.bfloat16), None, self.stride, self.padding)
 

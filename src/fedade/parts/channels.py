@@ -235,5 +235,4 @@ def _class_rows(deployment: Deployment) -> Tensor:
 
 
 def _reference_features(deployment: Deployment) -> Tensor:
-    network = deployment.network
-    return directions(network.summarise(network.represent(deployment.parameters, deployment.reference.inputs)))
+    return directions(deployment.network.summarise(deployment.reference_features))

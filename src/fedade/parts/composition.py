@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.split import Parameters
 
@@ -11,7 +12,34 @@ def effective(deployment: Deployment, shared: Parameters, own: Parameters) -> di
     return {**deployment.parameters, **shared, **own}
 
 
+def own_model(ctx: ClientContext, own: Parameters) -> dict[str, Tensor]:
+    """The same from a context."""
+    return effective(ctx.deployment, ctx.shared, own)
+
+
+def own_prediction(ctx: ClientContext, own: Parameters) -> Tensor:
+    """Class probabilities of a client's own model on its batch, with the statistics in it."""
+    model = own_model(ctx, own)
+    return ctx.deployment.network.classify(model, ctx.own_features(model)).softmax(-1)
+
+
+def trainable(deployment: Deployment) -> dict[str, Tensor]:
+    """The deployed tensors that gradient steps may move; normalisation statistics stay where they are."""
+    names = deployment.network.trainable()
+    return {name: value for name, value in deployment.parameters.items() if name in names}
+
+
+def trainable_shared(deployment: Deployment) -> dict[str, Tensor]:
+    """Those of them that belong to ψ."""
+    return deployment.split.shared(trainable(deployment))
+
+
+def trainable_personal(deployment: Deployment) -> dict[str, Tensor]:
+    """Those of them that belong to φ."""
+    return deployment.split.private(trainable(deployment))
+
+
 def trainable_part(deployment: Deployment, own: Parameters) -> dict[str, Tensor]:
     """Those of a client's own personal tensors that gradient steps may move: never normalisation statistics."""
-    trainable = deployment.network.trainable()
-    return {name: value for name, value in deployment.split.private(own).items() if name in trainable}
+    names = deployment.network.trainable()
+    return {name: value for name, value in deployment.split.private(own).items() if name in names}

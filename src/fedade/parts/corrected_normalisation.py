@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
@@ -139,7 +140,7 @@ def corrected_pass(
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones."""
     network, moments = deployment.network, reference_moments(deployment)
     normalisation = PriorCorrected(
-        moments, prior, layers, recognising_layers(moments), doubt, past or no_residuals(deployment)
+        moments, prior, layers, recognising_layers(deployment), doubt, past or no_residuals(deployment)
     )
     features = network.represent(model, inputs, normalisation)
     if FEATURES in moments:
@@ -156,10 +157,14 @@ def corrected_pass(
     )
 
 
-def settled_pass(deployment: Deployment, model: Parameters, statistics: Parameters, inputs: Tensor) -> Tensor:
-    """Logits with statistics that were found before."""
-    network = deployment.network
-    features = network.represent({**model, **statistics}, inputs)
+def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, keeps_body: bool) -> Tensor:
+    """Logits with statistics that were found before; `keeps_body` if the model's body is the deployed one."""
+    deployment, network = ctx.deployment, ctx.deployment.network
+    has_statistics = any(name in deployment.parameters for name in statistics)
+    if keeps_body and not has_statistics:
+        features = ctx.deployed_features()
+    else:
+        features = network.represent({**model, **statistics}, ctx.inputs)
     name = f"{FEATURES}.running_mean"
     if name in statistics:
         deployed = _feature_statistics(reference_moments(deployment)[FEATURES])
@@ -186,7 +191,7 @@ def no_residuals(deployment: Deployment, conditions: int = 1) -> dict[str, Layer
     residuals that agree with it, which would be found again and again.
     """
     moments = reference_moments(deployment)
-    recognising = recognising_layers(moments)
+    recognising = recognising_layers(deployment)
     return {
         layer: LayerResiduals(*(_nothing(one, conditions if layer in recognising else 1) for one in both))
         for layer, both in moments.items()

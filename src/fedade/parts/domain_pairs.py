@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree, tree_map
@@ -30,14 +31,12 @@ class Embedded(NamedTuple):
     target_logits: Tensor
 
 
-def domain_pairs(
-    deployment: Deployment, inputs: Tensor, key: Tensor, steps: int, batch_size: int
-) -> Iterator[DomainPair]:
+def domain_pairs(ctx: ClientContext, steps: int, batch_size: int) -> Iterator[DomainPair]:
     """A random pair for every step; a set that fits into a batch is taken whole."""
-    reference = deployment.reference
+    reference, inputs = ctx.reference, ctx.inputs
     for step in range(steps):
-        source = _rows(key, len(reference.labels), batch_size, 2 * step)
-        target = _rows(key, len(inputs), batch_size, 2 * step + 1)
+        source = _rows(ctx.key, len(reference.labels), batch_size, 2 * step)
+        target = _rows(ctx.key, len(inputs), batch_size, 2 * step + 1)
         yield DomainPair(reference.inputs[source], reference.labels[source], inputs[target])
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.functional import linear
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.split import Parameters
 from fedade.maths.risks import class_weights, estimated_risk
@@ -34,10 +35,9 @@ def last_layer(deployment: Deployment) -> dict[str, Tensor]:
     return {name: value for name, value in deployment.parameters.items() if name.startswith(prefix)}
 
 
-def seen_by_last_layer(deployment: Deployment, parameters: Parameters, inputs: Tensor) -> Tensor:
-    """What the last layer reads, `[n, d]`."""
+def seen_by_last_layer(deployment: Deployment, parameters: Parameters, features: Tensor) -> Tensor:
+    """What the last layer reads, `[n, d]`, when the head is given features."""
     network, prefix = deployment.network, _prefix(deployment)
-    features = network.represent(parameters, inputs)
     if prefix == _WHOLE_HEAD:
         return features
     # In its place the identity says what it sees.
@@ -60,15 +60,20 @@ def class_rows(deployment: Deployment) -> Tensor | None:
     return deployment.parameters.get(f"{_prefix(deployment)}weight")
 
 
-def frozen_features(deployment: Deployment, inputs: Tensor) -> Tensor:
-    """What the last layer sees of the deployed network."""
-    return seen_by_last_layer(deployment, deployment.parameters, inputs)
+def frozen_features(ctx: ClientContext) -> Tensor:
+    """What the last layer sees of the batch in the deployed network."""
+    return seen_by_last_layer(ctx.deployment, ctx.deployment.parameters, ctx.deployed_features())
+
+
+def frozen_reference_features(deployment: Deployment) -> Tensor:
+    """What the last layer sees of the reference set in the deployed network."""
+    return seen_by_last_layer(deployment, deployment.parameters, deployment.reference_features)
 
 
 def reference_examination(deployment: Deployment, prior: Tensor) -> Examination:
     """The reference set, weighted so that the mean loss is the estimated risk under a prior (eq:estimated_risk)."""
-    inputs, labels = deployment.reference
-    return Examination(frozen_features(deployment, inputs), labels, class_weights(prior, labels))
+    labels = deployment.reference.labels
+    return Examination(frozen_reference_features(deployment), labels, class_weights(prior, labels))
 
 
 def loss(deployment: Deployment, head: Parameters, examination: Examination) -> Tensor:

@@ -4,16 +4,23 @@ from itertools import takewhile
 
 from torch import Tensor
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.normalisation import Mixed
 from fedade.core.split import Parameters
-from fedade.parts.participation import trainable
+from fedade.parts.composition import trainable
 
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
     """Logits of the deployed model with a client's own layers, normalised by the statistics of the batch itself."""
     return deployment.network.logits({**deployment.parameters, **own}, inputs, Mixed(1.0))
+
+
+def own_batch_logits(ctx: ClientContext, own: Parameters) -> Tensor:
+    """The same for the batch of a context and the layers of the state that comes with it."""
+    model = {**ctx.deployment.parameters, **own}
+    return ctx.deployment.network.classify(model, ctx.own_features(model, Mixed(1.0)))
 
 
 def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = True) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fedade.core.split import Parameters
-from fedade.parts.vectors import Layout
+from fedade.core.vectors import Layout
 
 _FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
 

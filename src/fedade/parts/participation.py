@@ -1,17 +1,20 @@
 """What federated baselines do alike: a fixed rate, the batch's prior, and steps on one objective."""
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import FROZEN
-from fedade.parts.objectives import OBJECTIVES, Objective, ObjectiveName
+from fedade.core.method import FederatedMethod, Plan, State
+from fedade.parts.composition import trainable, trainable_personal
+from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, OptimiserState, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior
-from fedade.parts.training import Minibatches, ReferenceDraws, Training
+from fedade.parts.rates import RateBounds
+from fedade.parts.training import ReferenceDraws, Training
 
 
 class Learner(NamedTuple):
@@ -28,85 +31,41 @@ class Participant(NamedTuple):
     states: PhaseStates
 
 
-def trainable(deployment: Deployment) -> dict[str, Tensor]:
-    """The deployed tensors that gradient steps may move; normalisation statistics stay where they are."""
-    names = deployment.network.trainable()
-    return {name: value for name, value in deployment.parameters.items() if name in names}
-
-
-def trainable_shared(deployment: Deployment) -> dict[str, Tensor]:
-    """Those of them that belong to ψ."""
-    return deployment.split.shared(trainable(deployment))
-
-
-def trainable_personal(deployment: Deployment) -> dict[str, Tensor]:
-    """Those of them that belong to φ."""
-    return deployment.split.private(trainable(deployment))
-
-
 def phase_states(deployment: Deployment, optimiser: Optimiser) -> PhaseStates:
     """The states of two optimisers before their first step: one moves ψ and φ, the other φ alone."""
     return PhaseStates(optimiser.start(trainable(deployment)), optimiser.start(trainable_personal(deployment)))
 
 
-def fixed_plan(deployment: Deployment, inputs: Tensor, rate: float, estimator: Estimator) -> dict[str, Tensor]:
+def fixed_plan(ctx: ClientContext, rate: float, estimator: Estimator) -> Plan:
     """A plan that ignores every signal: one rate for all, and the prior that the estimated risk needs."""
-    prior = batch_prior(deployment, inputs, estimator)
+    prior = batch_prior(ctx, estimator)
     return {"learning_rate": torch.full_like(prior[0], rate), "prior": prior}
 
 
-@dataclass(frozen=True)
-class LocalWork:
-    """One participant's descent in one round."""
+class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State]):
+    """A federated baseline that descends Fed-ADE's label-free objective at its middle rate."""
 
-    deployment: Deployment
-    objective: Objective
-    batch_size: int
-    inputs: Tensor
-    """The stream's batch."""
-    plan: dict[str, Tensor]
-    key: Tensor
-    optimiser: Optimiser
+    rate: RateBounds = RateBounds()
+    """Only `mid` is used."""
+    prior: Estimator = "simplex_ls"
+    objective: ObjectiveName = "bbse"
+    batch_size: int = Field(32, ge=1)
     reference_draws: ReferenceDraws = "epoch"
-
-    def steps(self, epochs: range) -> Minibatches:
-        """The minibatches of the numbered epochs."""
-        return self.training.minibatches(self.key, epochs, self.batch_size)
+    """`bbse`: whether an epoch reads the whole reference set, or as many rows as the batch has, drawn by the prior."""
+    optimiser: Optimiser = Optimiser()
 
     @property
-    def training(self) -> Training:
-        """Gradient steps at the plan's rate, with the deployed normalisation statistics."""
-        return Training(
-            self.deployment,
-            self.objective,
-            self.inputs,
-            self.plan.get("prior", self.deployment.source_prior),
-            self.plan["learning_rate"],
-            FROZEN,
-            optimiser=self.optimiser,
-            reference_draws=self.reference_draws,
-        )
+    def reads_reference(self) -> bool:
+        """Whether the objective needs labelled data."""
+        return "reference" in OBJECTIVES[self.objective].examples
 
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        return True
 
-class LabelFree(Protocol):
-    """Settings of a method that descends a label-free objective."""
+    def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
+        return state, fixed_plan(ctx, self.rate.mid, self.prior)
 
-    @property
-    def objective(self) -> ObjectiveName: ...
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def optimiser(self) -> Optimiser: ...
-
-    @property
-    def reference_draws(self) -> ReferenceDraws: ...
-
-
-def label_free_work(
-    settings: LabelFree, deployment: Deployment, inputs: Tensor, plan: dict[str, Tensor], key: Tensor
-) -> LocalWork:
-    """One participant's descent of the objective that its method's settings name."""
-    objective, optimiser = OBJECTIVES[settings.objective], settings.optimiser
-    return LocalWork(deployment, objective, settings.batch_size, inputs, plan, key, optimiser, settings.reference_draws)
+    def training(self, ctx: RoundContext, plan: Plan) -> Training:
+        """A participant's descent of the objective."""
+        objective = OBJECTIVES[self.objective]
+        return Training(ctx, objective, plan, self.batch_size, self.optimiser, self.reference_draws)

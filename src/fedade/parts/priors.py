@@ -4,29 +4,42 @@ from typing import Literal
 
 from torch import Tensor
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.maths.calibration import apply_temperature
-from fedade.maths.priors import estimate_prior, is_invertible
+from fedade.maths.priors import ConfusionFactors, estimate_prior, is_invertible
 
 Estimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls", "mlls", "map_em"]
 
 
-def deployed_probabilities(deployment: Deployment, inputs: Tensor) -> Tensor:
-    """Calibrated predictions of the frozen deployed model, to which the confusion matrix belongs."""
-    logits = deployment.network.logits(deployment.parameters, inputs)
+def deployed_probabilities(ctx: ClientContext) -> Tensor:
+    """Calibrated predictions of the frozen deployed model on the batch; the confusion matrix belongs to them."""
+    return calibrated_probabilities(ctx.deployment, ctx.deployed_features())
+
+
+def calibrated_probabilities(deployment: Deployment, features: Tensor) -> Tensor:
+    """What the deployed head, calibrated, makes of features."""
+    logits = deployment.network.classify(deployment.parameters, features)
     return apply_temperature(logits, deployment.temperature).softmax(-1)
 
 
-def batch_prior(deployment: Deployment, inputs: Tensor, estimator: Estimator) -> Tensor:
+def batch_prior(ctx: ClientContext, estimator: Estimator) -> Tensor:
     """M⁻¹q̂ (paper Sec. 3), by an estimator that stays on the simplex."""
+    return prior_from(ctx, deployed_probabilities(ctx), estimator)
+
+
+def prior_from(ctx: ClientContext, probabilities: Tensor, estimator: Estimator) -> Tensor:
+    """The class prior behind predictions of the deployed model, `[n, K]`."""
+    deployment = ctx.deployment
     return estimate_prior(
-        deployed_probabilities(deployment, inputs),
+        probabilities,
         deployment.confusion,
         deployment.source_prior,
         estimator,
         deployment.mean_prediction,
-        len(deployment.reference.labels),
+        len(ctx.reference.labels),
+        deployment.constant(_confusion_factors),
     )
 
 
@@ -36,3 +49,7 @@ def refuse_unsafe_inverse(deployment: Deployment, estimator: Estimator) -> None:
         raise FedadeError(
             "method.prior: 'inv' needs an invertible confusion matrix and this one is (nearly) singular; use simplex_ls"
         )
+
+
+def _confusion_factors(deployment: Deployment) -> ConfusionFactors:
+    return ConfusionFactors(deployment.confusion, deployment.source_prior)

@@ -1,6 +1,5 @@
 """What the reference set shows in every normalisation layer, class by class, and which layers tell classes apart."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -8,10 +7,8 @@ import torch
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.network import Network
 from fedade.core.normalisation import Statistics
 from fedade.maths.class_moments import ClassMoments, class_moments, explained_share
-from fedade.maths.remembering import of_constants
 from fedade.parts.statistics import statistics_names
 
 FEATURES = "features"
@@ -30,27 +27,18 @@ class LayerMoments(NamedTuple):
 
 def reference_moments(deployment: Deployment) -> dict[str, LayerMoments]:
     """Moments of every BatchNorm layer on the reference set under the deployed model, or else of the features."""
-    parameters, (inputs, labels) = deployment.parameters, deployment.reference
-    return _moments(
-        deployment.network,
-        tuple(parameters),
-        tuple(parameters.values()),
-        inputs,
-        labels,
-        deployment.num_classes,
-        bool(statistics_names(deployment)),
-    )
+    return deployment.constant(_moments)
 
 
-def plain_layers(moments: Mapping[str, LayerMoments]) -> frozenset[str]:
+def plain_layers(deployment: Deployment) -> frozenset[str]:
     """Layers that tell classes apart so little that a wrong prior does no harm there."""
-    return _plain(tuple(moments), tuple(one.first for one in moments.values()))
+    return deployment.constant(_plain_layers)
 
 
-def recognising_layers(moments: Mapping[str, LayerMoments]) -> frozenset[str]:
+def recognising_layers(deployment: Deployment) -> frozenset[str]:
     """Plain layers, but not the features before the head: what it reads changes with the classes, however little of a
     noisy feature they explain, and each class mix would be a condition of its own."""
-    return plain_layers(moments) - {FEATURES}
+    return plain_layers(deployment) - {FEATURES}
 
 
 def sample_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,27 +59,21 @@ class _Watching:
         return deployed
 
 
-@of_constants
-def _moments(
-    network: Network,
-    names: tuple[str, ...],
-    values: tuple[Tensor, ...],
-    inputs: Tensor,
-    labels: Tensor,
-    num_classes: int,
-    has_statistics: bool,
-) -> dict[str, LayerMoments]:
-    watching = _Watching()
-    with torch.no_grad():
-        features = network.represent(dict(zip(names, values, strict=True)), inputs, watching)
-        seen = watching.seen if has_statistics else {FEATURES: sample_moments(network.summarise(features))}
-        return {
-            layer: LayerMoments(*(class_moments(moment, labels, num_classes) for moment in moments))
-            for layer, moments in seen.items()
-        }
+def _moments(deployment: Deployment) -> dict[str, LayerMoments]:
+    network, watching = deployment.network, _Watching()
+    features = network.represent(deployment.parameters, deployment.reference.inputs, watching)
+    seen = watching.seen
+    if not statistics_names(deployment):
+        seen = {FEATURES: sample_moments(network.summarise(features))}
+    return {
+        layer: LayerMoments(
+            *(class_moments(moment, deployment.reference.labels, deployment.num_classes) for moment in moments)
+        )
+        for layer, moments in seen.items()
+    }
 
 
-@of_constants
-def _plain(layers: tuple[str, ...], moments: tuple[ClassMoments, ...]) -> frozenset[str]:
-    shares = torch.stack([explained_share(one) for one in moments]).tolist()
-    return frozenset(layer for layer, share in zip(layers, shares, strict=True) if share < PLAIN_SHARE)
+def _plain_layers(deployment: Deployment) -> frozenset[str]:
+    moments = reference_moments(deployment)
+    shares = torch.stack([explained_share(both.first) for both in moments.values()]).tolist()
+    return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < PLAIN_SHARE)

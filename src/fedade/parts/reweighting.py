@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from fedade.core.deployment import Deployment
+from fedade.core.context import ClientContext
 from fedade.maths.reweighting import reweight
 from fedade.parts.priors import deployed_probabilities
 
@@ -10,6 +10,6 @@ UNIFORM_SHARE = 1e-3
 """Of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
 
 
-def reweighted(deployment: Deployment, prior: Tensor, inputs: Tensor) -> Tensor:
-    """The deployed model's calibrated posterior under another class prior."""
-    return reweight(deployed_probabilities(deployment, inputs), prior, deployment.source_prior)
+def reweighted(ctx: ClientContext, prior: Tensor) -> Tensor:
+    """The deployed model's calibrated posterior under another class prior: p(x) ∘ q / μ0, normalised."""
+    return reweight(deployed_probabilities(ctx), prior, ctx.deployment.source_prior)

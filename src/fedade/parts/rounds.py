@@ -5,42 +5,32 @@ from types import MappingProxyType
 from torch import Tensor
 
 from fedade.core.split import Parameters
-from fedade.parts.composition import effective, trainable_part
+from fedade.parts.composition import own_model, trainable_part
 from fedade.parts.optimisers import PhaseStates
-from fedade.parts.training import Minibatches, Training
+from fedade.parts.training import Training
+
+_NOTHING: Parameters = MappingProxyType({})
 
 
 def joint_step(
-    training: Training,
-    own: Parameters,
-    shared: Parameters,
-    states: PhaseStates,
-    minibatches: Minibatches,
-    beside: Parameters = MappingProxyType({}),
+    training: Training, own: Parameters, states: PhaseStates, epochs: range, unmoved: Parameters = _NOTHING
 ) -> tuple[dict[str, Tensor], PhaseStates, dict[str, Tensor]]:
     """Lines 11 and 12 (eq:local_joint_update): the client's own tensors, its optimisers' states, and ψ to send.
 
-    `beside` are tensors that the client computes with and no step moves, such as statistics.
+    `unmoved` are tensors that the client computes with and no step moves, such as statistics.
     """
-    deployment = training.deployment
-    trainable = deployment.network.trainable()
-    moving = {**shared, **{name: value for name, value in own.items() if name in trainable}}
-    fixed = effective(deployment, shared, {**own, **beside})
-    moved, state = training.joint(moving, fixed, minibatches, states.joint)
+    ctx, trainable = training.ctx, training.deployment.network.trainable()
+    moving = {**ctx.shared, **{name: value for name, value in own.items() if name in trainable}}
+    moved, state = training.joint(moving, own_model(ctx, {**own, **unmoved}), training.steps(epochs), states.joint)
     kept = {name: moved.get(name, value) for name, value in own.items()}
-    return kept, states._replace(joint=state), {name: moved[name] for name in shared}
+    return kept, states._replace(joint=state), {name: moved[name] for name in ctx.shared}
 
 
 def personal_step(
-    training: Training,
-    own: Parameters,
-    shared: Parameters,
-    states: PhaseStates,
-    minibatches: Minibatches,
-    beside: Parameters = MappingProxyType({}),
+    training: Training, own: Parameters, states: PhaseStates, epochs: range, unmoved: Parameters = _NOTHING
 ) -> tuple[dict[str, Tensor], PhaseStates]:
     """Lines 17 and 18 (eq:local_personal_update): φ moves while the broadcast ψ̄ is frozen."""
-    deployment = training.deployment
-    fixed = effective(deployment, shared, {**own, **beside})
-    moved, state = training.personal(trainable_part(deployment, own), fixed, minibatches, states.personal)
+    fixed = own_model(training.ctx, {**own, **unmoved})
+    moving = trainable_part(training.deployment, own)
+    moved, state = training.personal(moving, fixed, training.steps(epochs), states.personal)
     return {**own, **moved}, states._replace(personal=state)

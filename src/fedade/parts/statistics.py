@@ -6,16 +6,17 @@ from typing import Literal
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import FROZEN, Mixed, Normalisation, Recording, Statistics
+from fedade.core.normalisation import FROZEN, Frozen, Mixed, Recording, Statistics
 from fedade.core.split import Parameters
 
 NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
 """Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
 
 
-def evaluation(mode: NormalisationMode, mix_weight: float) -> Normalisation:
+def evaluation(mode: NormalisationMode, mix_weight: float) -> Frozen | Mixed:
     """The strategy of a pass. With `ema` the statistics in the parameters are the running ones already."""
-    return {"batch": Mixed(1.0), "mix": Mixed(mix_weight)}.get(mode, FROZEN)
+    mixes: dict[str, Frozen | Mixed] = {"batch": Mixed(1.0), "mix": Mixed(mix_weight)}
+    return mixes.get(mode, FROZEN)
 
 
 def statistics_names(deployment: Deployment) -> tuple[str, ...]:

@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
+from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import Normalisation, Recording, Statistics
+from fedade.core.method import Plan
+from fedade.core.normalisation import FROZEN, Normalisation, Recording, Statistics
 from fedade.core.split import Parameters
+from fedade.core.vectors import Layout
 from fedade.maths.counter import permutation, uniform
 from fedade.maths.risks import class_weights
 from fedade.parts.objectives import Examples, Material, Objective
 from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
 from fedade.parts.statistics import follow
-from fedade.parts.vectors import Layout
 
 Seen = dict[str, Statistics]
 Features = dict[Examples, Tensor]
@@ -33,29 +35,41 @@ batch has samples, drawn with the chances that the prior gives them."""
 
 @dataclass(frozen=True)
 class Training:
-    """What one client descends in one timestep, at its own rate."""
+    """What one client descends in one round or timestep: an objective, by its plan's rate and prior."""
 
-    deployment: Deployment
+    ctx: ClientContext
     objective: Objective
-    inputs: Tensor
-    """The stream's batch."""
-    prior: Tensor
-    rate: Tensor
-    normalisation: Normalisation | None
+    plan: Plan
+    batch_size: int
+    optimiser: Optimiser = SGD
+    reference_draws: ReferenceDraws = "epoch"
+    normalisation: Normalisation | None = FROZEN
     """None: training mode, in which passes use batch statistics and running ones follow with `momentum`."""
     momentum: float = 0.1
     mask: Tensor | None = None
     """Dropout on the stream's features, already scaled."""
-    optimiser: Optimiser = SGD
-    reference_draws: ReferenceDraws = "epoch"
 
-    def minibatches(self, key: Tensor, epochs: range, batch_size: int) -> Minibatches:
-        """The rows of every step of the numbered epochs."""
+    @property
+    def deployment(self) -> Deployment:
+        return self.ctx.deployment
+
+    @property
+    def prior(self) -> Tensor:
+        """Estimated class distribution of the batch; the source's, where the plan has none."""
+        return self.plan.get("prior", self.deployment.source_prior)
+
+    @property
+    def rate(self) -> Tensor:
+        """η of this client."""
+        return self.plan["learning_rate"]
+
+    def steps(self, epochs: range) -> Minibatches:
+        """The rows of every step of the numbered epochs, by the context's key."""
+        key, samples = self.ctx.key, len(self.ctx.inputs)
         if self._draws_reference:
-            return prior_draws(
-                key, class_weights(self.prior, self.deployment.reference.labels), len(self.inputs), epochs, batch_size
-            )
-        return minibatches(key, num_examples(self.deployment, self.objective, len(self.inputs)), epochs, batch_size)
+            weights = class_weights(self.prior, self.ctx.reference.labels)
+            return prior_draws(key, weights, samples, epochs, self.batch_size)
+        return minibatches(key, num_examples(self.deployment, self.objective, samples), epochs, self.batch_size)
 
     def joint(
         self, moving: Parameters, fixed: Parameters, minibatches: Minibatches, state: OptimiserState
@@ -125,12 +139,12 @@ class Training:
         drawn = [rows for rows in minibatches if rows is not None]
         if not self._draws_reference or not drawn:
             return [{} for _ in minibatches]
-        inputs = self.deployment.reference.inputs[torch.cat(drawn)]
+        inputs = self.ctx.reference.inputs[torch.cat(drawn)]
         features = self._represent(parameters, inputs, Recording())
         return [{"reference": part} for part in torch.split(features, [len(rows) for rows in drawn])]
 
     def _inputs(self, examples: Examples) -> Tensor:
-        return self.deployment.reference.inputs if examples == "reference" else self.inputs
+        return self.ctx.reference.inputs if examples == "reference" else self.ctx.inputs
 
     def _represent(self, parameters: Parameters, inputs: Tensor, recording: Recording) -> Tensor:
         normalisation = recording if self.normalisation is None else self.normalisation
@@ -142,8 +156,8 @@ class Training:
         return self.deployment.network.classify(parameters, features)
 
     def _material(self, logits: Callable[[Examples, Tensor | None], Tensor]) -> Material:
-        deployment = self.deployment
-        return Material(logits, deployment.reference.labels, self.prior, deployment.source_prior, self._draws_reference)
+        labels, source = self.ctx.reference.labels, self.deployment.source_prior
+        return Material(logits, labels, self.prior, source, self._draws_reference)
 
 
 def minibatches(key: Tensor, size: int, epochs: range, batch_size: int) -> Minibatches:

@@ -73,8 +73,8 @@ class Prototypes:
     momentum: float
 
     def start(self, deployment: Deployment) -> tuple[Memory, Discriminators]:
-        inputs, labels = deployment.reference
-        features = deployment.network.summarise(deployment.network.represent(deployment.parameters, inputs))
+        labels = deployment.reference.labels
+        features = deployment.network.summarise(deployment.reference_features)
         prototypes, _ = class_prototypes(features, labels, deployment.num_classes, features.new_ones(len(labels)))
         return {"prototypes": prototypes}, {}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedade.core.deployment import Deployment
 from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
-from fedade.core.scenario import Batch, KnownFeatures
+from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
 from fedade.data.corruptions import MAX_SEVERITY
 from fedade.maths.schedules import SCHEDULES
@@ -90,13 +90,12 @@ class ShiftStreams:
         def features(deployment: Deployment) -> Tensor:
             return gathered(partial(self.features.of, deployment, self.pool_at))
 
-        inputs = gathered(images)
         return Batch(
-            inputs,
+            gathered(images),
             to_device(labels, self.device),
             to_device(self.prior(clients, timestep).astype(np.float32), self.device),
             to_device(self.severity(clients, timestep), self.device),
-            KnownFeatures(inputs, features),
+            features,
         )
 
     def _gathered(

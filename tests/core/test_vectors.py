@@ -1,8 +1,7 @@
 import torch
 from torch.func import vmap
 
-from fedade.maths.averaging import weighted_mean
-from fedade.parts.vectors import Layout, average
+from fedade.core.vectors import Layout, average, weighted_mean
 
 
 def tensors(lanes: tuple[int, ...] = ()) -> dict[str, torch.Tensor]:

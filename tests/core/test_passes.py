@@ -1,4 +1,4 @@
-"""Passes that scoring and observing have in common are made once, and nothing else changes."""
+"""A pass whose result is known is not made again, and nothing else changes."""
 
 from dataclasses import dataclass, replace
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedade.core import network
-from fedade.core.known_passes import remembered, remembering_passes
-from fedade.core.normalisation import FROZEN, Mixed, Recording
+from fedade.core.context import ClientContext
+from fedade.core.cost import PassCounter
+from fedade.core.normalisation import FROZEN, Mixed
 from fedade.core.scenario import Batch, Streams
 from fedade.methods import METHODS
 from fedade.scenarios.pool_features import PIECE
-from tests.helpers import run
+from tests.helpers import context, run
 
 QUICK = {"training_rounds": 2, "views": 2}
 
@@ -32,7 +32,7 @@ class Plain:
         return getattr(self.streams, name)
 
     def draw(self, clients, timestep, purpose="stream") -> Batch:
-        return self.streams.draw(clients, timestep, purpose)._replace(known=None)
+        return self.streams.draw(clients, timestep, purpose)._replace(features=None)
 
 
 class Inverted(Plain):
@@ -40,7 +40,7 @@ class Inverted(Plain):
 
     def draw(self, clients, timestep, purpose="stream") -> Batch:
         batch = self.streams.draw(clients, timestep, purpose)
-        return batch._replace(inputs=255 - batch.inputs)
+        return batch.with_inputs(255 - batch.inputs)
 
 
 def passes_of_bodies(scenario, monkeypatch):
@@ -89,20 +89,39 @@ def test_passes_grow_with_time_unless_the_body_is_kept(scenario_factory, monkeyp
     assert (counts[0] == counts[1]) == method.card.keeps_body
 
 
-@pytest.mark.parametrize(("name", "times"), [("source", 3), ("fed-ade", 3), ("tent", 1)])
-def test_features_are_only_asked_for_while_they_are_recalled(scenario_factory, monkeypatch, name, times):
-    scenario = scenario_factory(num_clients=3, num_timesteps=3)
-    asked, features = [], Batch.features
-    monkeypatch.setattr(Batch, "features", lambda *told: (asked.append(told), features(*told))[1])
-    run(build(name), scenario)
-    assert len(asked) == times
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_methods_say_whether_they_read_deployed_features(scenario_factory, monkeypatch, name):
+    """Streams compute features for those who say so, and for nobody else."""
+    scenario, method, read = scenario_factory(num_clients=3, num_timesteps=2), build(name), []
+    features = ClientContext.deployed_features
+    monkeypatch.setattr(
+        ClientContext, "deployed_features", lambda ctx, how=FROZEN: (read.append(how), features(ctx, how))[1]
+    )
+    run(method, scenario)
+    assert (FROZEN in read) == method.reads_deployed_features(scenario.deployment)
+
+
+@pytest.mark.parametrize("name", ["uda", "unida", "fed-pseudo", "fed-ade", "cotta", "bn-adapt"])
+def test_scoring_and_observing_share_a_pass(scenario_factory, monkeypatch, name):
+    scenario = scenario_factory(num_clients=1, num_timesteps=1)
+    plain = replace(scenario, streams=Plain(scenario.streams))
+    method, features, asked, made = build(name), ClientContext._features, [], []
+
+    def watched(ctx, whose, model, normalisation):
+        known = (whose, normalisation) in ctx.passes
+        (asked if known else made).append(whose)
+        return features(ctx, whose, model, normalisation)
+
+    monkeypatch.setattr(ClientContext, "_features", watched)
+    run(method, plain, vectorised=False, participation=0.01)
+    assert asked == {"uda": [], "bn-adapt": ["deployed"]}.get(name, ["own"])
 
 
 def test_who_changes_inputs_is_not_given_the_features_of_others(scenario_factory):
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
     inverted = replace(scenario, streams=Inverted(scenario.streams))
-    assert inverted.streams.draw(np.arange(3), 1).features(scenario.deployment) == ()
-    right, other = (run(build("source"), one) for one in (scenario, inverted))
+    assert inverted.streams.draw(np.arange(3), 1).features is None
+    right, other = (run(build("source"), known) for known in (scenario, inverted))
     assert np.mean([rows["accuracy_post"].mean() for rows in other]) < np.mean(
         [rows["accuracy_post"].mean() for rows in right]
     )
@@ -113,7 +132,7 @@ def test_features_belong_to_their_deployment(scenario_factory):
     moved = {name: 1.1 * value for name, value in scenario.deployment.parameters.items()}
     for deployment in (scenario.deployment, replace(scenario.deployment, parameters=moved)):
         batch = scenario.streams.draw(np.arange(3), 2)
-        expected = [deployment.network.represent(deployment.parameters, one) for one in batch.inputs]
+        expected = [deployment.network.represent(deployment.parameters, inputs) for inputs in batch.inputs]
         torch.testing.assert_close(batch.features(deployment), torch.stack(expected), rtol=1e-4, atol=1e-5)
 
 
@@ -123,7 +142,7 @@ def test_features_are_those_of_the_images(scenario_factory, kind):
     deployment = scenario.deployment
     for timestep, clients in ((1, np.arange(8)), (4, np.arange(8)), (3, np.array([5, 2]))):
         batch = scenario.streams.draw(clients, timestep)
-        expected = [deployment.network.represent(deployment.parameters, one) for one in batch.inputs]
+        expected = [deployment.network.represent(deployment.parameters, inputs) for inputs in batch.inputs]
         torch.testing.assert_close(batch.features(deployment), torch.stack(expected), rtol=1e-4, atol=1e-5)
 
 
@@ -131,36 +150,62 @@ def test_features_are_those_of_the_images(scenario_factory, kind):
 def test_a_run_is_the_same_with_every_pass_made_anew(scenario_factory, monkeypatch, name):
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
     once = run(build(name), scenario, vectorised=False)
-    monkeypatch.setattr(network, "remembered", lambda tensors, normalisation, compute: compute())
+    monkeypatch.setattr(
+        ClientContext,
+        "_features",
+        lambda ctx, whose, model, how: ctx.deployment.network.represent(model, ctx.inputs, how),
+    )
     anew = run(build(name), scenario, vectorised=False)
     for rows, others in zip(once, anew, strict=True):
         for column, values in rows.items():
             np.testing.assert_allclose(values, others[column], rtol=1e-3, atol=1e-5, err_msg=column)
 
 
-def test_what_is_remembered_is_of_the_same_tensors_and_normalisation():
-    weights, inputs = torch.ones(2), torch.ones(3)
-    with torch.no_grad(), remembering_passes():
-        first = remembered((weights, inputs), FROZEN, lambda: torch.zeros(1))
-        assert remembered((weights, inputs), FROZEN, lambda: torch.ones(1)) is first
-        for others in ((weights.clone(), inputs), (weights, inputs.clone())):
-            assert remembered(others, FROZEN, lambda: torch.ones(1)) == 1
-        mixed = remembered((weights, inputs), Mixed(0.5), lambda: torch.full((1,), 2.0))
-        assert remembered((weights, inputs), Mixed(0.5), lambda: torch.ones(1)) is mixed
-        assert remembered((weights, inputs), Mixed(0.6), lambda: torch.ones(1)) == 1
+@pytest.fixture
+def batch(scenario_factory) -> ClientContext:
+    deployment = scenario_factory().deployment
+    return context(deployment, deployment.reference.inputs[:7])
 
 
-def test_training_and_recording_passes_are_always_made():
-    tensors = (torch.ones(2),)
-    with remembering_passes():
-        for normalisation, enabled in ((FROZEN, True), (Recording(), False)):
-            with torch.set_grad_enabled(enabled):
-                remembered(tensors, normalisation, lambda: torch.zeros(1))
-                assert remembered(tensors, normalisation, lambda: torch.ones(1)) == 1
+@torch.no_grad()
+def test_a_context_tells_passes_apart_by_whose_they_are_and_by_their_statistics(batch):
+    deployed, mixed = batch.deployed_features(), batch.deployed_features(Mixed(0.5))
+    own = batch.own_features({name: 2 * value for name, value in batch.deployment.parameters.items()})
+    assert batch.deployed_features() is deployed
+    assert batch.deployed_features(Mixed(0.5)) is mixed
+    assert not torch.equal(deployed, mixed)
+    assert not torch.equal(deployed, own)
 
 
-def test_nothing_is_remembered_outside():
-    tensors = (torch.ones(2),)
-    with torch.no_grad():
-        remembered(tensors, FROZEN, lambda: torch.zeros(1))
-        assert remembered(tensors, FROZEN, lambda: torch.ones(1)) == 1
+@torch.no_grad()
+def test_after_observing_the_updated_pass_is_the_own_one(batch):
+    parameters = batch.deployment.parameters
+    deployed, before, updated = (
+        batch.deployed_features(),
+        batch.own_features(parameters),
+        batch.updated_features(parameters),
+    )
+    after = batch.after_observing()
+    assert after.deployed_features() is deployed
+    assert after.own_features(parameters) is updated
+    assert batch.own_features(parameters) is before
+
+
+def test_training_passes_are_always_made(batch):
+    with torch.enable_grad():
+        assert batch.deployed_features() is not batch.deployed_features()
+    assert not batch.passes
+
+
+@torch.no_grad()
+def test_a_known_pass_counts_as_one_that_a_client_would_make(batch):
+    counter = PassCounter()
+    counted = replace(batch, deployment=batch.deployment.counting(counter))
+    for _ in range(3):
+        counted.deployed_features()
+    assert counter.passes == 3 * 7
+    counted.deployment.reference_features  # noqa: B018 - it counts
+    counted.deployment.reference_features  # noqa: B018
+    assert counter.passes == 3 * 7 + 2 * len(batch.reference.inputs)
+    batch.deployed_features()
+    assert counter.passes == 3 * 7 + 2 * len(batch.reference.inputs), "who scores is not counted"

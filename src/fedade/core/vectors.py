@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Real
 from torch import Size, Tensor
 
 from fedade.core.split import Parameters
-from fedade.maths.averaging import weighted_mean
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,22 @@ class Layout:
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
 
+def weighted_mean(values: Float[Tensor, " C *S"], weights: Real[Tensor, " C"]) -> Float[Tensor, "*S"]:
+    """Mean over clients weighted by their sample counts, paper Sec. 3 (eq:aggregate).
+
+    Weights are non-negative; where all are 0 every client counts the same.
+    """
+    weights = weights.to(values.dtype)
+    total = weights.sum(0)
+    equal_shares = torch.full_like(weights, 1 / weights.shape[0])
+    shares = torch.where(total > 0, weights / torch.where(total > 0, total, 1), equal_shares)
+    # Multiplied and summed, not contracted: a matrix product may run in reduced precision on a GPU.
+    return (shares.reshape(-1, *(1,) * (values.ndim - 1)) * values).sum(0)
+
+
 def average(uplinks: Parameters, weights: Tensor) -> dict[str, Tensor]:
-    """Σ N_c θ_c / Σ N_c of every tensor (McMahan et al., 2017; eq:aggregate)."""
+    """Σ N_c θ_c / Σ N_c of every tensor (McMahan et al., 2017; eq:aggregate); nothing, where nothing was sent."""
+    if not uplinks:
+        return {}
     layout = Layout.of(uplinks, leading=1)
     return layout.named(weighted_mean(layout.join(uplinks, leading=1), weights))

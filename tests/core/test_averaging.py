@@ -2,9 +2,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.maths.averaging import weighted_mean
+from fedade.core.vectors import weighted_mean
 
-from .samples import QUICK, generator, seeds
+from ..maths.samples import QUICK, generator, seeds
 
 
 @QUICK

@@ -1,0 +1,114 @@
+"""What a method is given of one client: an argument that holds all it may know, and nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedade.core.deployment import Deployment, Reference
+from fedade.core.normalisation import FROZEN, Frozen, Mixed
+from fedade.core.split import Parameters
+from fedade.core.tree import Tree
+
+Whose = Literal["deployed", "own", "updated"]
+"""Whose features: the deployed body's; the client's own as it entered a call; its own as `observe` leaves it."""
+Passes = dict[tuple[Whose, Frozen | Mixed], Tensor]
+"""Features of a batch that are known, by whose they are and with which statistics they were made."""
+
+
+class Truth(NamedTuple):
+    """What only the engine and methods marked as oracles see of a batch."""
+
+    labels: Tensor
+    prior: Tensor
+    """True class distribution that the labels were drawn from."""
+
+
+@dataclass(frozen=True)
+class ClientContext:
+    """One client in one timestep. It is never written to, but remembers passes, so that each is made once."""
+
+    deployment: Deployment
+    inputs: Tensor
+    """The unlabelled batch, `[n, ...]`; empty before the first timestep."""
+    timestep: Tensor
+    key: Tensor
+    """An addressed random number; `fedade.maths.counter` turns it into as many as a method needs."""
+    shared: Parameters = field(default_factory=dict)
+    """What the server broadcast last."""
+    truth: Truth | None = None
+    """Present for oracles only."""
+    passes: Passes = field(default_factory=dict)
+
+    @property
+    def reference(self) -> Reference:
+        """The client's labelled data."""
+        return self.deployment.reference
+
+    @property
+    def labels(self) -> Tensor:
+        """True labels, `[n]`, for oracles only."""
+        return self._revealed.labels
+
+    @property
+    def prior(self) -> Tensor:
+        """True class distribution, `[K]`, for oracles only."""
+        return self._revealed.prior
+
+    def deployed_features(self, normalisation: Frozen | Mixed = FROZEN) -> Tensor:
+        """Features of the batch under the deployed body."""
+        return self._features("deployed", self.deployment.parameters, normalisation)
+
+    def own_features(self, model: Parameters, normalisation: Frozen | Mixed = FROZEN) -> Tensor:
+        """Features of the batch under the client's own model, which must be that of the state given with this context.
+
+        Scoring before a timestep and `observe` ask for the same, which is then computed once.
+        """
+        return self._features("own", model, normalisation)
+
+    def updated_features(self, model: Parameters, normalisation: Frozen | Mixed = FROZEN) -> Tensor:
+        """Features of the batch under the model that `observe` will return; `predict` asks for them next."""
+        return self._features("updated", model, normalisation)
+
+    def after_observing(self) -> "ClientContext":
+        """The same context for the state that `observe` returned."""
+        return replace(self, passes=_after_observing(self.passes))
+
+    @property
+    def _revealed(self) -> Truth:
+        if self.truth is None:
+            raise ValueError("labels and true priors are for methods whose card says oracle")
+        return self.truth
+
+    def _features(self, whose: Whose, model: Parameters, normalisation: Frozen | Mixed) -> Tensor:
+        network, known = self.deployment.network, self.passes.get((whose, normalisation))
+        # Training passes are not kept: each has a graph behind it.
+        if torch.is_grad_enabled():
+            return network.represent(model, self.inputs, normalisation)
+        if known is None:
+            known = self.passes[whose, normalisation] = network.represent(model, self.inputs, normalisation)
+        else:
+            network.count_pass(len(self.inputs))
+        return known
+
+
+@dataclass(frozen=True)
+class RoundContext(ClientContext):
+    """A participant in a round; its key is the round's own."""
+
+    downlink: Tree = ()
+    """What the server told this participant alone; empty before `personalise`."""
+
+
+def context_before_first_batch(deployment: Deployment) -> ClientContext:
+    """What a client knows before the first timestep: the deployment."""
+    zero = torch.zeros((), dtype=torch.int64, device=deployment.source_prior.device)
+    return ClientContext(deployment, deployment.reference.inputs[:0], zero, zero)
+
+
+def _after_observing(passes: Mapping[tuple[Whose, Frozen | Mixed], Tensor]) -> Passes:
+    """Passes of the deployed body stay; those of the updated model are now the client's own."""
+    renamed: dict[Whose, Whose] = {"deployed": "deployed", "updated": "own"}
+    return {(renamed[whose], how): features for (whose, how), features in passes.items() if whose in renamed}
