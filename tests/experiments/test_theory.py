@@ -12,6 +12,7 @@ import pytest
 from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.experiments import theory, theory_finetune
+from fedade.experiments.settings import MethodEntry
 from fedade.experiments.theory import Case, write_theory
 from fedade.experiments.theory_measures import panel, replayed_signals
 from fedade.experiments.theory_oracle import Comparator, TheorySettings, oracle_of
@@ -137,7 +138,8 @@ def test_nothing_and_what_is_no_trace_are_refused(cases, tmp_path):
 
 
 def test_shuffled_rates_need_the_run_that_they_come_from(cases, tmp_path):
-    experiment = cases["fed-ade"].experiment.model_copy(update={"methods": ("shuffled-lr",)})
+    entry = MethodEntry(name="shuffled-lr", method="shuffled-lr")
+    experiment = cases["fed-ade"].experiment.model_copy(update={"methods": (entry,)})
     renamed = rewritten(
         cases["fed-ade"],
         tmp_path / "shuffled.parquet",

@@ -28,7 +28,7 @@ SETTINGS = {
         "pretraining": {"epochs": 2},
     },
     "protocol": {"rounds": 2, "participation": 0.5},
-    "method": {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}},
+    "method": {"fed-ade": {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}}},
     "methods": ["fed-ade"],
 }
 
