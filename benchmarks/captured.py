@@ -7,7 +7,6 @@ For objectives and numbers of federations that `fedade speed` does not compare w
 """
 
 import argparse
-import time
 from dataclasses import replace
 from itertools import islice
 
@@ -16,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from fedade.benchmarks.ceilings import flops_per_second
 from fedade.benchmarks.counting import simulated_costs, unit_costs
+from fedade.benchmarks.stopwatch import seconds_of
 from fedade.benchmarks.workload import WORKS, Work, random_scenario
 from fedade.client_map import Vectorised, loop
 from fedade.core.precision import Precision, set_multiplication
@@ -38,23 +38,15 @@ def clock_of(work: Work, precision: Precision) -> Clock:
 
 
 def milliseconds(function, times: int) -> float:
-    """Of one call, on the device."""
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    for _ in range(times):
-        function()
-    torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - begun) / times
+    """Mean milliseconds of a call, until the device has finished."""
+    return 1000 * seconds_of(lambda: [function() for _ in range(times)], "cuda") / times
 
 
 def measure(work: Work, precision: Precision, profiled: bool) -> None:
     """Print a line for the timestep and one for its steps."""
     clock = clock_of(work, precision)
     running = clock.advance(clock.beginning())
-    begun = time.perf_counter()
-    list(islice(running, 2))
-    torch.cuda.synchronize()
-    first = time.perf_counter() - begun
+    first = seconds_of(lambda: list(islice(running, 2)), "cuda")
     whole = milliseconds(lambda: next(running), work.timesteps - 2)
     print(
         f"{work.objective}, {precision}, {work.federations} federation(s): {whole:.1f} ms a timestep; "
@@ -70,14 +62,14 @@ def measure(work: Work, precision: Precision, profiled: bool) -> None:
         graph = next(one for one in getattr(captured, name).graphs.values() if one is not None).graph
         print(f"  {name}: {milliseconds(graph.replay, 20):.2f} ms", flush=True)
         if profiled:
-            with profile(activities=[ProfilerActivity.CUDA]) as found:
+            with profile(activities=[ProfilerActivity.CUDA]) as watched:
                 graph.replay()
                 torch.cuda.synchronize()
-            print(found.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=90))
+            print(watched.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=90))
 
 
 def _share(work: Work, precision: Precision, milliseconds_taken: float) -> str:
-    """Of the device's measured ceiling, where costs are known."""
+    """Share of the device's measured ceiling, where costs are known."""
     if work.objective != "entropy":
         return ""
     one, once = simulated_costs(work, unit_costs(work))

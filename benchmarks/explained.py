@@ -18,9 +18,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset")
     parser.add_argument("--device", default="cpu")
-    told = parser.parse_args()
-    scenario = experiment_from(settings_from(told.preset)).scenario
-    deployment = build_deployment(scenario, told.device, cache_dir(), lambda _done, _of: None)
+    options = parser.parse_args()
+    scenario = experiment_from(settings_from(options.preset)).scenario
+    deployment = build_deployment(scenario, options.device, cache_dir(), lambda _done, _of: None)
     moments, plain = reference_moments(deployment), plain_layers(deployment)
     for layer, (first, second) in moments.items():
         shares = f"{explained_share(first):.2f} of the means, {explained_share(second):.2f} of the squares"

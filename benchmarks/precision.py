@@ -7,28 +7,35 @@ On a CPU bf16 is slow, but its products round as a GPU's do.
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from fedade.experiments.tracks import build_clock
 
 from fedade.core.paths import cache_dir
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.experiments.presets import settings_from
-from fedade.experiments.settings import Experiment, experiment_from
-from fedade.scenarios import build_scenario
+from fedade.experiments.settings import experiment_from, merged
+from fedade.runner.clocks import build_clock
+from fedade.scenarios import build_testbed
 
 PRECISIONS = ("float32", "bf16")
 
 
-def accuracy(experiment: Experiment, method: str, seed: int, device: str) -> float:
+def accuracy(options: argparse.Namespace, seed: int, precision: str) -> float:
     """Mean over clients and timesteps, on the batch after adapting to it, in percent."""
-    scenario = build_scenario(experiment.scenario, seed, device, cache_dir(), lambda _done, _of: None)
-    own = replace(scenario, deployment=scenario.deployment.computing_in(experiment.federation.precision))
-    federation = Federation(own, Seeds(seed), experiment.build_method(method))
-    clock = build_clock(experiment, [federation], device, Path("unused"))
+    own = {
+        "methods": [options.method],
+        "seeds": [seed],
+        "execution": {"device": options.device, "precision": precision},
+        "scenario": {"num_timesteps": options.timesteps} if options.timesteps else {},
+    }
+    experiment = experiment_from(merged(settings_from(options.preset), own))
+    scenario = experiment.scenario
+    testbed = build_testbed(scenario, options.device, cache_dir(), lambda _done, _of: None, precision)
+    clock = build_clock(
+        experiment, [Federation(testbed.scenario(scenario.schedule, seed), Seeds(seed))], Path("unused")
+    )
     return 100 * float(np.mean([rows["accuracy_post"].mean() for rows in clock.run(clock.beginning())]))
 
 
@@ -44,14 +51,8 @@ def main() -> None:
     print("| seed |", " | ".join(PRECISIONS), "| difference |", flush=True)
     print("|---" * (len(PRECISIONS) + 2) + "|")
     for seed in range(options.seeds):
-        found = []
-        for precision in PRECISIONS:
-            settings = settings_from(options.preset)
-            settings["federation"]["precision"] = precision
-            if options.timesteps:
-                settings["scenario"]["num_timesteps"] = options.timesteps
-            found.append(accuracy(experiment_from(settings), options.method, seed, options.device))
-        print(f"| {seed} | {found[0]:.2f} | {found[1]:.2f} | {found[1] - found[0]:+.2f} |", flush=True)
+        exact, rounded = (accuracy(options, seed, precision) for precision in PRECISIONS)
+        print(f"| {seed} | {exact:.2f} | {rounded:.2f} | {rounded - exact:+.2f} |", flush=True)
 
 
 if __name__ == "__main__":

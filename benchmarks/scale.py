@@ -12,20 +12,19 @@ import time
 from pathlib import Path
 from statistics import median
 
-from fedade.experiments.tracks import client_maps
-
 from fedade.benchmarks.workload import Work, random_scenario
 from fedade.core import tree
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock
-from fedade.experiments.settings import FederationSettings
+from fedade.experiments.settings import ExecutionSettings
+from fedade.runner.clocks import client_maps
 
 
 def clock_of(clients: int, options: argparse.Namespace, folder: Path | None) -> Clock:
     """A federation of this many clients, of which ten take part in the timestep's only round."""
     work = Work(clients=clients, participants=10, rounds=1, timesteps=1 + options.timesteps, model=options.model)
     scenario = random_scenario(work, "cpu")
-    maps = client_maps(FederationSettings(), scenario, work.samples, "cpu")
+    maps = client_maps(ExecutionSettings(), scenario, work.samples)
     return Clock(work.method, scenario, work.meetings, Seeds(0), maps, scored_clients=100, state_folder=folder)
 
 

@@ -31,8 +31,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--input", default="evidence")
-    told = parser.parse_args()
-    texts, reader = load_texts("lama-trex", None, told.input), tokeniser(told.model)
+    options = parser.parse_args()
+    texts, reader = load_texts("lama-trex", None, options.input), tokeniser(options.model)
     with tempfile.TemporaryDirectory() as cache:
         whole = lengths(tokenised(texts, reader, LIMITS[-1], Path(cache)).train.inputs)
         print(f"tokens: mean {whole.mean():.1f}, median {np.median(whole):.0f}, 95% {np.quantile(whole, 0.95):.0f}")

@@ -10,7 +10,7 @@ from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
 from fedade.data.dataset import Labelled
-from fedade.data.digits import digits
+from fedade.data.known.digits import digits
 from fedade.models import build
 from fedade.models.image import Pixels
 from fedade.scenarios import ScenarioSettings
@@ -157,7 +157,7 @@ def test_a_split_goes_by_names():
 
 
 def test_the_users_own_images_can_shift_in_every_way(tmp_path, scenario_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FEDADE_CACHE", str(tmp_path / "cache"))
     generator = np.random.default_rng(0)
     for label, name in enumerate(("cat", "dog", "owl")):
         for part, count in (("train", 12), ("test", 6)):

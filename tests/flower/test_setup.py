@@ -18,7 +18,7 @@ from fedade.core.errors import FedadeError
 from fedade.flower import processes
 from fedade.flower.app_template import init_app, write_app
 from fedade.flower.certificates import make_certificates
-from fedade.flower.processes import Process, Processes
+from fedade.flower.processes import Process, ProcessGroup
 from fedade.flower.settings import read_task, task_from
 from fedade.flower.trial import trial_task
 
@@ -115,7 +115,7 @@ def running(pid: int) -> bool:
 def test_processes_end_with_their_children_even_those_in_other_groups(tmp_path):
     child = f"subprocess.Popen([sys.executable, '-c', {'import time; time.sleep(600)'!r}], start_new_session=True)"
     script = f"import subprocess, sys, time; {child}; time.sleep(600)"
-    with Processes() as processes:
+    with ProcessGroup() as processes:
         process = processes.start(Process("parent", [sys.executable, "-c", script], os.environ, tmp_path / "log"))
         deadline = time.monotonic() + 30
         while len(process.family()) < 2 and time.monotonic() < deadline:

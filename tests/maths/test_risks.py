@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fedade.maths.risks import class_weights, class_wise_risks, estimated_risk
+from fedade.maths.risks import class_weights, estimated_risk
 
 from .samples import QUICK, generator, labels, seeds, softmax_batch
 
@@ -21,7 +21,8 @@ def reference_set(seed: int, *shape: int) -> tuple[torch.Tensor, torch.Tensor, t
 def test_the_weighted_mean_is_the_prior_times_the_class_wise_risks(seed, n):
     logits, targets, prior = reference_set(seed, n)
     by_sample = estimated_risk(logits, targets, class_weights(prior, targets))
-    by_class = (prior * class_wise_risks(logits, targets)).sum()
+    present = targets.unique()
+    by_class = sum(prior[one] * cross_entropy(logits[targets == one], targets[targets == one]) for one in present)
     assert torch.allclose(by_sample, by_class, rtol=1e-4, atol=1e-5)
 
 
@@ -36,9 +37,6 @@ def test_the_observed_prior_gives_the_ordinary_loss(seed, n):
 
 def test_a_class_without_samples_contributes_nothing():
     logits, targets = torch.randn(4, K, generator=generator(0)), torch.tensor([0, 0, 1, 1])
-    risks = class_wise_risks(logits, targets)
-    assert (risks[2:] == 0).all()
-    assert (risks[:2] > 0).all()
     all_on_absent = torch.nn.functional.one_hot(torch.tensor(5), K).float()
     assert estimated_risk(logits, targets, class_weights(all_on_absent, targets)) == 0
 

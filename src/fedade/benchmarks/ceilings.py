@@ -6,7 +6,7 @@ from fedade.benchmarks.stopwatch import best_of
 from fedade.core.precision import Precision, set_multiplication
 
 SIDE = {"cpu": 2048, "cuda": 8192}
-"""Of the square matrices: big enough for the best rate, small enough to take a moment."""
+"""Side of the square matrices: big enough for the best rate, small enough to take a moment."""
 
 COPIED = {"cpu": 2**28, "cuda": 2**31}
 """Bytes: far more than any cache."""

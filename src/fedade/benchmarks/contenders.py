@@ -66,7 +66,7 @@ class Contender(Protocol):
         ...
 
     def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
-        """Of one round, and of what a timestep adds to its rounds."""
+        """Costs of one round, and of what a timestep adds to its rounds."""
         ...
 
 

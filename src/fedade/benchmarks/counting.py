@@ -30,7 +30,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Of one client's batch: a pass without gradients, and a step on all parameters."""
+    """Costs of one client's batch: a pass without gradients, and a step on all parameters."""
 
     forward: Cost
     step: Cost
@@ -53,14 +53,14 @@ def unit_costs(work: Work) -> UnitCosts:
 
 
 def plain_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
-    """Of the plain loop: one round, and what a timestep adds to its rounds."""
+    """Costs of the plain loop: one round, and what a timestep adds to its rounds."""
     passes = 2 + work.personal_epochs  # two signals; personal steps stop at the features
     one = work.participants * (passes * unit.forward + work.joint_epochs * unit.step)
     return one, work.clients * unit.forward
 
 
 def simulated_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
-    """Of the simulator: one round, and what a timestep adds: observing, which scores as well, and scoring after."""
+    """Costs of the simulator: one round, and what a timestep adds: observing, which also scores, and scoring after."""
     one = work.participants * (unit.forward + work.joint_epochs * unit.step)
     return one, (2 * work.clients) * unit.forward
 

@@ -11,7 +11,7 @@ SHOWN = 15
 
 
 @dataclass(frozen=True)
-class Share:
+class TimeShare:
     """One operation's part in the time."""
 
     operation: str
@@ -20,7 +20,7 @@ class Share:
     calls: int
 
 
-def profiled(contender: Contender, device: str) -> tuple[Share, ...]:
+def profiled(contender: Contender, device: str) -> tuple[TimeShare, ...]:
     """The operations that take longest, by time in themselves: of a round on one CPU core, of timesteps on a GPU."""
     threads = torch.get_num_threads()
     if device == "cpu":
@@ -38,4 +38,4 @@ def profiled(contender: Contender, device: str) -> tuple[Share, ...]:
     ]
     total = sum(time for _, time, _ in events) or 1.0
     longest = sorted(events, key=lambda event: -event[1])[:SHOWN]
-    return tuple(Share(name, time / total, time / 1000, calls) for name, time, calls in longest)
+    return tuple(TimeShare(name, time / total, time / 1000, calls) for name, time, calls in longest)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from fedade.benchmarks.ceilings import bytes_per_second, flops_per_second
 from fedade.benchmarks.contenders import Contender, contenders
 from fedade.benchmarks.counting import Cost, unit_costs
-from fedade.benchmarks.profiling import Share, profiled
+from fedade.benchmarks.profiling import TimeShare, profiled
 from fedade.benchmarks.stopwatch import forget_peak, peak_memory, seconds_of
 from fedade.benchmarks.workload import Work, random_scenario
 from fedade.core.precision import Precision
@@ -31,10 +31,10 @@ class Timing:
     speedup: float
     """Seconds of the plain loop over these, for the run's unit."""
     flops: float
-    """Of a timestep."""
+    """Floating-point operations of a timestep."""
     flops_per_second: float
     flops_share: float
-    """Of the device's ceiling in this precision."""
+    """Share of the device's ceiling in this precision."""
     traffic: float
     """Bytes of a timestep, if every operation of the plain network reads its inputs and writes its outputs once."""
     bytes_per_second: float
@@ -57,7 +57,7 @@ class Speed:
     ceilings: dict[str, float]
     """Bytes per second, and floating-point operations per second of each precision."""
     provenance: dict[str, Any]
-    profile: tuple[Share, ...]
+    profile: tuple[TimeShare, ...]
 
     def as_plain(self) -> dict[str, Any]:
         """What `--json` prints."""

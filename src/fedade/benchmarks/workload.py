@@ -85,7 +85,7 @@ class RandomStreams:
     pool: Tensor
     labels: Tensor
     rows: Tensor
-    """Of the pool, `[T, C, n]`."""
+    """Rows of the pool, `[T, C, n]`."""
     num_classes: int
 
     @property

@@ -22,7 +22,7 @@ from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.experiments.settings import Experiment, MethodEntry
-from fedade.experiments.theory_measures import Panel, measures_of, panel
+from fedade.experiments.theory_measures import RecordedRun, measures_of, panel
 from fedade.experiments.theory_oracle import Oracle, TheorySettings, oracle_of
 from fedade.experiments.theory_replay import replay
 from fedade.reporting.outcomes import Label
@@ -83,12 +83,12 @@ def write_theory(
         results.append(_result(track, folder / "theory", settings, oracles))
     report("theory", len(tracks), len(tracks))
     comparator = settings.comparators[0]
-    said = (
+    how = (
         f"Losses on {settings.samples} fresh labelled samples of up to {settings.clients} clients at up to "
         f"{settings.timesteps} timesteps, models as they are {_MOMENTS[settings.moment]} a timestep's adaptation."
     )
     storage.write_bytes(folder / "theory.csv", theory_csv(results).encode())
-    storage.write_bytes(folder / "theory.md", theory_markdown(results, comparator, said).encode())
+    storage.write_bytes(folder / "theory.md", theory_markdown(results, comparator, how).encode())
     storage.write_bytes(folder / "regret-T.png", _png(regret_over_time(results, comparator)))
     storage.write_bytes(folder / "regret-S.png", _png(regret_over_signal(results, comparator)))
     return results
@@ -125,8 +125,8 @@ def _address(track: _Track, settings: TheorySettings) -> str:
     """A name that two results share only if they are of the same run and measured alike."""
     experiment = track.case.experiment
     method = _configured(track).model_dump(mode="json")
-    said = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.protocol.model_dump(mode="json")]
-    text = json.dumps([*said, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
+    run = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.protocol.model_dump(mode="json")]
+    text = json.dumps([*run, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
     return hashlib.blake2b(text.encode() + track.case.trace.read_bytes(), digest_size=12).hexdigest()
 
 
@@ -178,7 +178,7 @@ def _measured_rates(track: _Track) -> tuple[float, ...]:
     return tuple(trace.column(rows, "learning_rate").tolist())
 
 
-def _refuse_another_run(track: _Track, recorded: Panel, replayed: NDArray[Any]) -> None:
+def _refuse_another_run(track: _Track, recorded: RecordedRun, replayed: NDArray[Any]) -> None:
     """A replay that goes another way than its trace must not be mixed with it."""
     difference = float(np.abs(recorded.columns["accuracy_post"] - replayed).mean())
     if difference > SAME_RUN:

@@ -59,7 +59,7 @@ class Landscape(NamedTuple):
 
 
 def landscape(models: ClientModels, batch: Batch) -> Landscape:
-    """Of the clients' models, on labelled draws of theirs."""
+    """Gradients and curvatures of the clients' models, on labelled draws of theirs."""
     clients = len(batch.labels)
     stacked = models.trainable(clients)
     every = [{name: value[client] for name, value in stacked.items()} for client in range(clients)]

@@ -30,7 +30,7 @@ from fedade.parts.training import num_examples
 Measures = dict[str, float]
 
 
-class Panel(NamedTuple):
+class RecordedRun(NamedTuple):
     """The rows of one method and seed, by client and timestep."""
 
     clients: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Panel(NamedTuple):
     """`[N, T]`; a column that the method does not have is absent."""
 
 
-def panel(table: pa.Table, method: str, seed: int, num_timesteps: int) -> Panel:
+def panel(table: pa.Table, method: str, seed: int, num_timesteps: int) -> RecordedRun:
     """A trace's rows in order; an unfinished run is refused."""
     chosen = trace.where(table, method=method, seed=seed)
     order = np.lexsort((trace.column(chosen, "timestep"), trace.column(chosen, "client")))
@@ -51,11 +51,13 @@ def panel(table: pa.Table, method: str, seed: int, num_timesteps: int) -> Panel:
     names = [name for name in chosen.column_names if name not in trace.IDENTIFIERS]
     values = {name: trace.column(chosen, name)[order].reshape(len(clients), num_timesteps, -1) for name in names}
     columns = {name: value[..., 0] for name, value in values.items() if value.shape[-1] == 1}
-    return Panel(clients, {name: value for name, value in columns.items() if not np.isnan(value.astype(float)).all()})
+    return RecordedRun(
+        clients, {name: value for name, value in columns.items() if not np.isnan(value.astype(float)).all()}
+    )
 
 
-def measures_of(clock: Clock, oracle: Oracle, recorded: Panel, seen: Replay) -> Measures:
-    """Every measure that this run has, by its name in `reporting.theory_results.MEASURES`."""
+def measures_of(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Replay) -> Measures:
+    """Every measure that this run has, by its name in `fedade.reporting.theory_results.MEASURES`."""
     signals = _signals(recorded, seen.summaries)
     measures = {
         **signals,
@@ -71,7 +73,7 @@ def measures_of(clock: Clock, oracle: Oracle, recorded: Panel, seen: Replay) -> 
     return {name: value for name, value in measures.items() if not math.isnan(value)}
 
 
-def _signals(recorded: Panel, summaries: Summaries) -> Measures:
+def _signals(recorded: RecordedRun, summaries: Summaries) -> Measures:
     """S̄ of all clients as the run noted it, else as the replay saw it on some; corrected ones from the replay."""
     raw, corrected = replayed_signals(summaries)
     if "s_unc" in recorded.columns and "s_rep" in recorded.columns:
@@ -101,7 +103,7 @@ def replayed_signals(summaries: Summaries) -> tuple[Any, Any]:
     return raw, corrected
 
 
-def _paths(oracle: Oracle, recorded: Panel, summaries: Summaries) -> Measures:
+def _paths(oracle: Oracle, recorded: RecordedRun, summaries: Summaries) -> Measures:
     """True path lengths of all clients; how far the signals are from them, of the observed ones."""
     everyone, truth = oracle.priors(recorded.clients), oracle.priors(oracle.clients)
     (unc, rep), _ = replayed_signals(summaries)
@@ -149,7 +151,7 @@ def _regrets(oracle: Oracle, seen: Replay) -> Measures:
     return found
 
 
-def _bound(oracle: Oracle, recorded: Panel, seen: Replay, cumulative_signal: float) -> Measures:
+def _bound(oracle: Oracle, recorded: RecordedRun, seen: Replay, cumulative_signal: float) -> Measures:
     """The bound's terms at the run's mean rate and at the best one, where a run has a rate and moves a model."""
     if "learning_rate" not in recorded.columns or seen.landscape is None:
         return {}
@@ -208,7 +210,7 @@ def _local_steps(method: Method, oracle: Oracle) -> float:
     return (method.joint_epochs + method.personal_epochs) * math.ceil(examples / method.batch_size)
 
 
-def _recoveries(oracle: Oracle, recorded: Panel) -> Measures:
+def _recoveries(oracle: Oracle, recorded: RecordedRun) -> Measures:
     """Recovery after jumps of ω, on fresh draws where the run scored them."""
     name = "accuracy_fresh" if "accuracy_fresh" in recorded.columns else "accuracy_post"
     accuracies = torch.from_numpy(recorded.columns[name])

@@ -54,7 +54,7 @@ class TheorySettings(BaseModel):
 
 
 class Losses(NamedTuple):
-    """Of every observed client at every observed timestep, `[c, t]`."""
+    """Mean losses of every observed client at every observed timestep, `[c, t]`."""
 
     cross_entropy: Tensor
     error: Tensor

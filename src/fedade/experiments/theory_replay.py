@@ -45,11 +45,11 @@ class Replay(NamedTuple):
     """What was seen."""
 
     accuracy_post: NDArray[Any]
-    """Of the clients that the trace has, in their order, `[N, T]`."""
+    """Accuracies of the clients that the trace has, in their order, `[N, T]`."""
     summaries: Summaries
     losses: Losses
     finetuned: Losses | None
-    """Of the comparator that starts from the method's own models."""
+    """Losses of the comparator that starts from the method's own models."""
     loss_bound: float
     """B"""
     radius: float

@@ -18,16 +18,16 @@ _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 """Reports read these columns; where nobody shares them they hold NaN."""
 
 
-def plain_row(member: Member, told: Row) -> PlainRow:
-    """A row of the trace: what the client told, beside what the server counted."""
+def plain_row(member: Member, reported: Row) -> PlainRow:
+    """A row of the trace: what the client reported, beside what the server counted."""
     return {
         "client": member.number,
-        "timestep": told.timestep,
-        "n": told.samples,
+        "timestep": reported.timestep,
+        "n": reported.samples,
         "participated": member.participated,
         "bytes_sent": member.bytes_sent,
         "bytes_received": member.bytes_received,
-        **told.measures,
+        **reported.measures,
     }
 
 
@@ -47,11 +47,11 @@ def columns(rows: Sequence[PlainRow]) -> Rows:
 
 def whole_trace(rows: Iterable[PlainRow], labels: Mapping[str, str | int], clients: int, timesteps: int) -> pa.Table:
     """One row for every client and timestep, in order; a client that was away has a row without measures."""
-    told = {(row["timestep"], row["client"]): row for row in rows}
+    reported = {(row["timestep"], row["client"]): row for row in rows}
     absent = dict.fromkeys(_COUNTS, 0)
     missing: PlainRow = {**dict.fromkeys(_NEVER_MISSING, float("nan")), "true_prior": [float("nan")]}
     ordered = [
-        {**labels, "client": client, "timestep": timestep, **absent, **missing, **told.get((timestep, client), {})}
+        {**labels, "client": client, "timestep": timestep, **absent, **missing, **reported.get((timestep, client), {})}
         for timestep in range(1, timesteps + 1)
         for client in range(clients)
     ]

@@ -19,28 +19,26 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class PartitionStream(BaseModel):
-    """Trials: each client draws its part of the experiment's dataset, with labels to be scored by."""
-
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PartitionStream(_Frozen):
+    """Trials: each client draws its part of the experiment's dataset, with labels to be scored by."""
 
     kind: Literal["partition"] = "partition"
 
 
-class FolderStream(BaseModel):
+class FolderStream(_Frozen):
     """A folder into which batches arrive as `.npy` or `.npz` files, taken in the order of their names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["folder"]
     path: Path
     """On the client; its SuperNode may name another: `--node-config 'stream="/data/batches"'`."""
 
 
-class ImportedStream(BaseModel):
+class ImportedStream(_Frozen):
     """A function that yields batches, by import path: called with the client's name and how many it has taken."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["import"]
     path: str = Field(pattern=r"^[\w.]+:[\w.]+$")
@@ -49,10 +47,8 @@ class ImportedStream(BaseModel):
 StreamSettings = Annotated[PartitionStream | FolderStream | ImportedStream, Field(discriminator="kind")]
 
 
-class PrivacySettings(BaseModel):
+class PrivacySettings(_Frozen):
     """Client-level differential privacy: clipped updates, Gaussian noise on their mean."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     noise_multiplier: float = Field(gt=0)
     """Standard deviation of the noise, in units of one client's greatest influence."""
@@ -63,10 +59,8 @@ class PrivacySettings(BaseModel):
     """The run ends, loudly, before it would spend more."""
 
 
-class FlowerSettings(BaseModel):
+class FlowerSettings(_Frozen):
     """How a run meets its clients."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     clients: tuple[str, ...] = ()
     """The names that may take part, in the order of their numbers; empty: all that come, numbered as they come."""
@@ -109,10 +103,8 @@ class FlowerSettings(BaseModel):
         return self.model_dump(mode="json")
 
 
-class Task(BaseModel):
+class Task(_Frozen):
     """One method and seed of an experiment, and how to run it on Flower."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     experiment: Experiment
     flower: FlowerSettings

@@ -22,7 +22,7 @@ class ClassMoments(NamedTuple):
     """A value per sample and channel, seen through its classes."""
 
     means: Float[Tensor, "K C"]
-    """Of every class, drawn towards the common mean as far as they are noise."""
+    """Means of every class, drawn towards the common mean as far as they are noise."""
     within: Float[Tensor, " C"]
     """Variance of a sample around the mean of its class."""
     scarcity: Float[Tensor, " K"]

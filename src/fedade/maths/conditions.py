@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
     """What one layer says of every condition, summed over its channels."""
 
     squares: Float[Tensor, " M"]
-    """Of the difference between the batch and the condition, in units of its variance."""
+    """Square of the difference between the batch and the condition, in units of its variance."""
     widths: Float[Tensor, " M"]
     """Logarithms of that variance: a condition that is known but vaguely agrees with everything."""
     channels: int

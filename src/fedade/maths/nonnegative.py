@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fedade.kernels.iterating import absolute_iterations
+from fedade.kernels import absolute_iterations
 
 _OVER_RELAXATION = 1.7
 

@@ -29,7 +29,7 @@ SOURCE_COUNTS = 2000.0
 MOST_COUNTS = 200.0
 """Samples that a regime counts for at most, so that it can still drift."""
 ITERATIONS = 20
-"""Of expectation-maximisation."""
+"""Iterations of expectation-maximisation."""
 
 
 class Regimes(NamedTuple):
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     """The batch's own estimate, with as little of what was known before as it can do with: what regimes learn from,
     lest they learn from themselves."""
     weights: Float[Tensor, " M+2"]
-    """Of the regimes, the source prior and a new regime."""
+    """Weights of the regimes, the source prior and a new regime."""
 
 
 def no_regimes(number: int, source_prior: Float[Tensor, " K"]) -> Regimes:

@@ -75,7 +75,7 @@ def optimal_rate(constants: BoundConstants) -> float:
 
 
 def _coefficients(constants: BoundConstants) -> tuple[float, float, float]:
-    """Of η, 1/η and 1/√η."""
+    """Factors of η, 1/η and 1/√η in the bound."""
     steepness = constants.num_classes * constants.gradient_norm**2 / constants.singular_value**2
     return (
         2 * (steepness + constants.loss**2) * constants.num_timesteps,

@@ -25,13 +25,6 @@ def estimated_risk(
     return (weights * _cross_entropies(logits, labels)).mean(-1)
 
 
-def class_wise_risks(logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"]) -> Float[Tensor, "*C K"]:
-    """Mean cross-entropy of each class, paper Sec. 3 (eq:risk_decomp); 0 for a class without samples."""
-    membership = _membership(labels, logits[..., 0, :])
-    totals = (membership * _cross_entropies(logits, labels).unsqueeze(-1)).sum(-2)
-    return totals / membership.sum(-2).clamp_min(1)
-
-
 def _cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
     return -torch.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 

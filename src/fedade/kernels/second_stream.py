@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class Aside:
+class SecondStream:
     """A second stream of a CUDA device; on other devices, no more than the order of calls."""
 
     def __init__(self, device: torch.device) -> None:
@@ -24,7 +24,7 @@ class Aside:
         return torch.cuda.stream(self._stream)
 
     def join(self) -> None:
-        """Let the current stream wait for all that was put aside."""
+        """Let the current stream wait for all that was launched on the second one."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         self._read.clear()

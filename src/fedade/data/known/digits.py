@@ -1,6 +1,6 @@
 """scikit-learn's digits with a noisy sensor: real data that needs no download.
 
-1,797 handwritten digits of 8x8 pixels. Clean digits are so easy that a source model leaves 1 to 2 points to any
+1,797 handwritten digits of 8x8 pixels. Clean digits are so easy that a source model leaves little to any
 adaptation; with a fixed level of sensor noise there is something to adapt.
 """
 
@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset, Labelled
+from fedade.data.specs import BundledSpec
 
 SENSOR_NOISE = 0.35
 """Standard deviation of the noise, on a scale where black is 0 and white is 1."""
@@ -33,3 +34,6 @@ def digits() -> Dataset:
         train=Labelled(pixels[:NUM_TRAIN], labels[:NUM_TRAIN]),
         test=Labelled(pixels[NUM_TRAIN:], labels[NUM_TRAIN:]),
     )
+
+
+DIGITS = BundledSpec(name="digits", make=digits, origin="installed with scikit-learn")

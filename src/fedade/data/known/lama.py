@@ -20,12 +20,14 @@ import numpy as np
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
+from fedade.data.readers import trex as layout
 from fedade.data.readers.trex import Fact, Relation, Trex
+from fedade.data.specs import TextSpec
 from fedade.data.texts import LabelledTexts, TextDataset, TextInput
 
 NUM_RELATIONS = 41
 NUM_FACTS = 34_039
-"""Of the LAMA release."""
+"""Facts of the LAMA release."""
 STREAMED = 100
 """Texts of a relation on the test side, as in the paper."""
 LABELLED = 480
@@ -52,12 +54,12 @@ def lama_trex(trex: Trex, form: TextInput) -> TextDataset:
     No fact and no statement is there twice, and a statement of two relations is left out: nobody could tell which
     is meant. Facts that are not LAMA's are never streamed; they fill up relations that are short of labelled texts.
     """
-    said = [_examples(relation, trex.facts[relation.name], form, "lama") for relation in trex.relations]
+    own = [_examples(relation, trex.facts[relation.name], form, "lama") for relation in trex.relations]
     more = [_examples(relation, _new(trex, relation), form, "further") for relation in trex.relations]
-    clear = _unambiguous([*said, *more], 2 * list(range(len(said))))
+    clear = _unambiguous([*own, *more], 2 * list(range(len(own))))
     sides = [
-        _divided(relation, own, further)
-        for relation, own, further in zip(trex.relations, clear[: len(said)], clear[len(said) :], strict=True)
+        _divided(relation, stated, further)
+        for relation, stated, further in zip(trex.relations, clear[: len(own)], clear[len(own) :], strict=True)
     ]
     return TextDataset(
         name="lama-trex",
@@ -91,7 +93,7 @@ def _example(fact: Fact, pattern: str, form: TextInput) -> _Example:
         return _Example(pair, (fact.subject, fact.object))
     question = pair if form == "evidence" else ""
     if form == "evidence" and fact.evidences:
-        evidence = min(fact.evidences, key=lambda one: (len(one.sentence), one.sentence))
+        evidence = min(fact.evidences, key=lambda evidence: (len(evidence.sentence), evidence.sentence))
         return _Example(evidence.sentence, (evidence.subject, evidence.object), question)
     filled = pattern.replace("[X]", fact.subject).replace("[Y]", fact.object)
     return _Example(filled, (fact.subject, fact.object), question)
@@ -163,3 +165,16 @@ def _lacking(trex: Trex, sides: Iterable[_Side]) -> str | None:
         *short,
     ]
     return ", ".join(lacking) or None
+
+
+LAMA_TREX = TextSpec(
+    name="lama-trex",
+    num_classes=NUM_RELATIONS,
+    facts=NUM_FACTS,
+    folders=("lama_trex", "lama-trex", "LAMA/data", "LAMA", "lama", "data", "."),
+    holds="TREx/P*.jsonl and relations.jsonl",
+    url="https://dl.fbaipublicfiles.com/LAMA/data.zip",
+    recognises=layout.recognises,
+    files=layout.files,
+    read=lambda folder, form: lama_trex(layout.read(folder), form),
+)
