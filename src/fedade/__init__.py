@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
-    from fedade.maths.calibration import fit_temperature
-    from fedade.maths.priors import confusion_matrix, estimate_prior
-    from fedade.maths.reweighting import reweight
+    from fedade.maths.priors.calibration import fit_temperature
+    from fedade.maths.priors.estimators import confusion_matrix, estimate_prior
+    from fedade.maths.priors.reweighting import reweight
     from fedade.parts.shift_aware_rate import ShiftAwareRate
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "ShiftAwareRate": "fedade.parts.shift_aware_rate",
-    "confusion_matrix": "fedade.maths.priors",
-    "estimate_prior": "fedade.maths.priors",
-    "fit_temperature": "fedade.maths.calibration",
-    "reweight": "fedade.maths.reweighting",
+    "confusion_matrix": "fedade.maths.priors.estimators",
+    "estimate_prior": "fedade.maths.priors.estimators",
+    "fit_temperature": "fedade.maths.priors.calibration",
+    "reweight": "fedade.maths.priors.reweighting",
 }
 """Imported when first used: PyTorch takes seconds, and a command such as `fedade --version` does without."""
 

@@ -12,11 +12,11 @@ from fedade.flower.federation import HOST, FlowerFederation, free_ports, wait_fo
 from fedade.flower.flwr_commands import flwr, submit
 from fedade.flower.processes import Process, ProcessGroup, Supervised, flower_program
 from fedade.flower.run_folder import read_status
-from fedade.flower.settings import Task
+from fedade.flower.settings import FlowerTask
 from fedade.flower.submission import CONNECTION
 
 
-def simulate(task: Task, folder: Path, seconds: float = 150.0) -> dict[str, Any]:
+def simulate(task: FlowerTask, folder: Path, seconds: float = 150.0) -> dict[str, Any]:
     """Run a task on Flower's own simulation engine; returns its status file."""
     write_app(folder / "app", task)
     (port,) = free_ports(1)
@@ -59,7 +59,7 @@ class Live:
     def __init__(
         self,
         processes: ProcessGroup,
-        task: Task,
+        task: FlowerTask,
         folder: Path,
         secure: bool = False,
         register: tuple[str, ...] | None = None,

@@ -9,7 +9,7 @@ import pyarrow as pa
 from fedade.core import trace
 from fedade.core.trace import Rows
 from fedade.flower.members import Member
-from fedade.flower.wire import Row
+from fedade.flower.wire import ReportedRow
 
 PlainRow = dict[str, Any]
 
@@ -18,7 +18,7 @@ _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 """Reports read these columns; where nobody shares them they hold NaN."""
 
 
-def plain_row(member: Member, reported: Row) -> PlainRow:
+def plain_row(member: Member, reported: ReportedRow) -> PlainRow:
     """A row of the trace: what the client reported, beside what the server counted."""
     return {
         "client": member.number,

@@ -30,12 +30,12 @@ from fedade.flower.privacy import PrivacyAccount
 from fedade.flower.rehearsal import Forms
 from fedade.flower.robust import centred
 from fedade.flower.rows import PlainRow, plain_row
-from fedade.flower.settings import Task
+from fedade.flower.settings import FlowerTask
 from fedade.flower.wire import (
     Answer,
     Instruction,
     Named,
-    Outcome,
+    TurnOutcome,
     instruction_record,
     named_leaves,
     read_answer,
@@ -49,7 +49,7 @@ log = logging.getLogger("flwr.fedade")
 class Server:
     """Runs one method through its timesteps, from wherever its progress stands."""
 
-    task: Task
+    task: FlowerTask
     method: FederatedMethod | None
     """None for a method without rounds."""
     deployment: Deployment
@@ -177,7 +177,7 @@ class Server:
             self.progress.refused[member.name] = self.progress.refused.get(member.name, 0) + 1
             log.warning("update of %s refused: %s", member.name, error)
             return None
-        if answer.outcome is Outcome.failed:
+        if answer.outcome is TurnOutcome.failed:
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
             return None
         if answer.restarted:

@@ -27,7 +27,7 @@ from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
 from fedade.flower.run_folder import write_status
 from fedade.flower.server import Server
-from fedade.flower.settings import Task, read_task
+from fedade.flower.settings import FlowerTask, read_task
 from fedade.flower.wire import named_leaves
 from fedade.listeners import trackers_named
 from fedade.products.run_folder import CONFIG, run
@@ -54,7 +54,7 @@ def server_app(folder: Path) -> ServerApp:
     return app
 
 
-def serve(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
     claim(out, CONFIG, task.experiment.identity())
     write_status(out, {})
@@ -67,7 +67,7 @@ def serve(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None
     run(task.experiment, out)
 
 
-def adapt(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """The part of a run that needs its clients: all timesteps that are not done yet, and then the trace."""
     (cell,) = cells_of(task.experiment)
     place = CellFolder(out, cell)
@@ -90,7 +90,7 @@ def adapt(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None
 
 
 def make_server(
-    task: Task, grid: Grid, out: Path, place: CellFolder, stored: Path | None, listener: Listener
+    task: FlowerTask, grid: Grid, out: Path, place: CellFolder, stored: Path | None, listener: Listener
 ) -> Server:
     """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
     deployment, folder, cell = _deployment(task, stored), place.path, place.info
@@ -125,7 +125,7 @@ def make_server(
     return server
 
 
-def _deployment(task: Task, stored: Path | None) -> Deployment:
+def _deployment(task: FlowerTask, stored: Path | None) -> Deployment:
     if task.deployment is not None:
         return stored_deployment(task, stored)
     return build_deployment(task.experiment.scenario, "cpu", cache_dir(), lambda _done, _of: None)

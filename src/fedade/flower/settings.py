@@ -103,7 +103,7 @@ class FlowerSettings(_Frozen):
         return self.model_dump(mode="json")
 
 
-class Task(_Frozen):
+class FlowerTask(_Frozen):
     """One method and seed of an experiment, and how to run it on Flower."""
 
     experiment: Experiment
@@ -133,13 +133,13 @@ class Task(_Frozen):
         return {**self.experiment.as_plain(), "flower": self.flower.as_plain(), "deployment": self.deployment}
 
 
-def task_from(settings: Mapping[str, Any]) -> Task:
+def task_from(settings: Mapping[str, Any]) -> FlowerTask:
     """Validate an experiment's settings with a `flower` group beside them."""
     rest = in_present_words({"methods": ["fed-ade"], **settings})
     flower, deployment = rest.pop("flower", None) or {}, rest.pop("deployment", None)
     experiment = experiment_from(rest)
     try:
-        task = Task(experiment=experiment, flower=FlowerSettings(**flower), deployment=deployment)
+        task = FlowerTask(experiment=experiment, flower=FlowerSettings(**flower), deployment=deployment)
     except ValidationError as error:
         found = error.errors(include_url=False)[0]
         path = ".".join(("flower", *(str(part) for part in found["loc"])))
@@ -148,12 +148,12 @@ def task_from(settings: Mapping[str, Any]) -> Task:
     return task
 
 
-def read_task(folder: Path) -> Task:
+def read_task(folder: Path) -> FlowerTask:
     """The task of an app."""
     return task_from(storage.read_yaml(folder / CONFIG))
 
 
-def _refuse_unfit(task: Task) -> None:
+def _refuse_unfit(task: FlowerTask) -> None:
     experiment, flower = task.experiment, task.flower
     if len(experiment.methods) > 1 or len(experiment.seeds) > 1:
         raise FedadeError(

@@ -22,7 +22,7 @@ from fedade.flower.flwr_commands import refuse_failed, run_status, submit
 from fedade.flower.identity import numbered_name
 from fedade.flower.processes import Process, ProcessGroup, Supervised
 from fedade.flower.run_folder import STATUS, read_status
-from fedade.flower.settings import Task, task_from
+from fedade.flower.settings import FlowerTask, task_from
 from fedade.flower.submission import CONNECTION
 from fedade.products.run_folder import CONFIG
 from fedade.runner.store import claim
@@ -34,7 +34,7 @@ LIST_SECONDS = 30.0
 """Between two questions to Flower itself, each of which starts a program."""
 
 
-def trial_task(settings: Mapping[str, Any], clients: int) -> Task:
+def trial_task(settings: Mapping[str, Any], clients: int) -> FlowerTask:
     """The task of a trial: clients have numbers, and nothing is secret, because the data are a public dataset's."""
     names = [numbered_name(number) for number in range(clients)]
     below = {"flower": {"share": "everything", "timeout_seconds": 180.0}}
@@ -46,7 +46,7 @@ def trial_task(settings: Mapping[str, Any], clients: int) -> Task:
 class Trial:
     """A task on loopback."""
 
-    task: Task
+    task: FlowerTask
     out: Path
     insecure: bool
     report: Report

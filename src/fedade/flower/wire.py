@@ -25,7 +25,7 @@ Named = dict[str, Tensor]
 """A tree's leaves under names that follow its structure."""
 
 
-class Outcome(StrEnum):
+class TurnOutcome(StrEnum):
     """How a client's turn ended; the reason for a failure stays in the client's own log."""
 
     done = "done"
@@ -58,7 +58,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportedRow:
     """What a client tells of a timestep that it closed."""
 
     timestep: int
@@ -71,11 +71,11 @@ class Row:
 class Answer:
     """One message of a client."""
 
-    outcome: Outcome
+    outcome: TurnOutcome
     samples: int = 0
     """Samples of the batch that the update was computed from."""
     uplink: Named = field(default_factory=dict)
-    row: Row | None = None
+    row: ReportedRow | None = None
     restarted: bool = False
     """The state that the server asked for is gone; the client began afresh."""
 
@@ -115,9 +115,9 @@ def read_answer(content: RecordDict) -> Answer:
             measures: Any = {
                 name.removeprefix("measure."): value for name, value in metrics.items() if name.startswith("measure.")
             }
-            row = Row(_whole(metrics["row.timestep"]), _whole(metrics["row.samples"]), measures)
+            row = ReportedRow(_whole(metrics["row.timestep"]), _whole(metrics["row.samples"]), measures)
         return Answer(
-            Outcome(str(fields["outcome"])),
+            TurnOutcome(str(fields["outcome"])),
             _whole(metrics["samples"]),
             _unpacked(content).get("uplink", {}),
             row,

@@ -17,9 +17,9 @@ from fedade.core.seeds import Seeds
 from fedade.core.split import Split
 from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset, Labelled
-from fedade.maths.calibration import apply_temperature, fit_temperature
-from fedade.maths.dynamics import mean_feature
-from fedade.maths.priors import confusion_matrix
+from fedade.maths.priors.calibration import apply_temperature, fit_temperature
+from fedade.maths.priors.estimators import confusion_matrix
+from fedade.maths.signals.dynamics import mean_feature
 from fedade.models import MODELS, build
 from fedade.models.image import Pixels
 from fedade.models.text import build_text, is_text

@@ -13,7 +13,7 @@ PAPER_SCHEDULES = ("lin", "sin", "squ", "ber")
 
 
 @dataclass(frozen=True)
-class Row:
+class SuiteRow:
     """A line of a table: its name there, the method, and what is set for it alone."""
 
     name: str
@@ -37,7 +37,7 @@ class Suite:
 def grid(
     suite: str,
     presets: Sequence[str],
-    rows: Sequence[Row],
+    rows: Sequence[SuiteRow],
     seeds: Sequence[int],
     schedules: Sequence[str] = PAPER_SCHEDULES,
     changes: Settings | None = None,
@@ -53,7 +53,7 @@ def grid(
     ]
 
 
-def _cell(suite: str, below: Settings, schedule: str, row: Row, seed: int, varied: Mapping[str, Label]) -> Cell:
+def _cell(suite: str, below: Settings, schedule: str, row: SuiteRow, seed: int, varied: Mapping[str, Label]) -> Cell:
     entry = MethodEntry(name=row.name, method=row.method, settings=row.settings)
     own = {"scenario": {"schedule": schedule}, "methods": (entry,), "seeds": (seed,)}
     experiment = experiment_from(merged(below, own)).of_one(entry, seed)
