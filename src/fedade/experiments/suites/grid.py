@@ -61,4 +61,4 @@ def _cell(suite: str, below: Settings, schedule: str, row: SuiteRow, seed: int, 
     place = " ".join(str(labels[name]) for name in ("dataset", "kind", "source", "schedule", "row"))
     besides = {**row.labels, **varied}
     title = ", ".join([place, *(f"{name} {value}" for name, value in besides.items()), f"seed {seed}"])
-    return Cell({**labels, **besides}, experiment, title)
+    return Cell({**labels, **besides}, experiment, title, tuple(row.labels))
