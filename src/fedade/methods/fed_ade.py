@@ -127,13 +127,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         features = self._features(ctx, model) if own is state.own else network.represent(model, ctx.inputs)
         probabilities = network.classify(model, features).softmax(-1)
         current, signals = self._measure.update(
-            deployment,
-            state.previous,
-            probabilities,
-            network.summarise(features),
-            ctx.key,
-            self.use_unc,
-            self.use_rep,
+            deployment, state.previous, probabilities, network.summarise(features), ctx.key, self.use_unc, self.use_rep
         )
         plan = {
             "learning_rate": self._rate(state.replayed, signals.combined, ctx.key),

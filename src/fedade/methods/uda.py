@@ -24,13 +24,7 @@ from fedade.maths.adversarial import domain_loss, gradient_reversal, reversal_st
 from fedade.maths.alignment import coral_distance, mmd_distance
 from fedade.parts.composition import own_prediction, trainable
 from fedade.parts.discriminator import Discriminator, domain_logits, new_discriminator
-from fedade.parts.domain_pairs import (
-    DomainPair,
-    descended,
-    domain_pairs,
-    embed,
-    source_loss,
-)
+from fedade.parts.domain_pairs import DomainPair, descended, domain_pairs, embed, source_loss
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.rates import RateBounds
 

@@ -23,13 +23,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Method, Plan
 from fedade.maths.adversarial import reversal_strength
 from fedade.parts.composition import own_model, trainable
-from fedade.parts.domain_pairs import (
-    DomainPair,
-    descended,
-    domain_pairs,
-    embed,
-    source_loss,
-)
+from fedade.parts.domain_pairs import DomainPair, descended, domain_pairs, embed, source_loss
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.rates import RateBounds
 from fedade.parts.universal import Dance, Discriminators, Memory, Prototypes, Situation, Uan, Universal

@@ -31,13 +31,7 @@ from fedade.maths.conditions import (
     recognise,
     remembered,
 )
-from fedade.parts.reference_moments import (
-    FEATURES,
-    LayerMoments,
-    recognising_layers,
-    reference_moments,
-    sample_moments,
-)
+from fedade.parts.reference_moments import FEATURES, LayerMoments, recognising_layers, reference_moments, sample_moments
 
 LEAST_VARIANCE = 0.2
 """Of the deployed variance: what is left at least, however narrow a batch seems."""
