@@ -46,9 +46,9 @@ def test_captured_federations_are_loops_on_a_cpu(scenarios, name):
     """A step that cannot be captured warns, and warnings are errors here."""
     set_multiplication("float32")
     method, first = build(name), scenarios["cuda"]
-    beside = tuple(Federation(with_streams(first, schedule, seed), Seeds(seed)) for seed, schedule in SEEDS[1:])
+    further = tuple(Federation(with_streams(first, schedule, seed), Seeds(seed)) for seed, schedule in SEEDS[1:])
     maps = Maps(Vectorised(), Vectorised(), Vectorised())
-    clock = Clock(method, first, Rounds(3, 0.5), Seeds(0), maps, more_federations=beside, execution=Captured())
+    clock = Clock(method, first, Rounds(3, 0.5), Seeds(0), maps, more_federations=further, execution=Captured())
     world = clock.beginning()
     pending = list(clock.advance(world))
     for number, (seed, schedule) in enumerate(SEEDS):

@@ -159,3 +159,9 @@ def test_certs_and_init_say_what_they_made(tmp_path):
         done = subprocess.run([sys.executable, "-c", script, *words, "--json"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert all(Path(path).exists() for path in json.loads(done.stdout))
+
+
+def test_a_method_without_rounds_is_asked_once_a_timestep():
+    assert task_from({"methods": ["fed-ade-plus"]}).rounds == 1
+    settings = {"methods": ["fed-ade-plus"], "method": {"gradient_steps": True}}
+    assert task_from(settings).rounds == task_from({"methods": ["fed-ade"]}).rounds > 1

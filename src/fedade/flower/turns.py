@@ -13,7 +13,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.tree import Tree
-from fedade.flower.rehearsal import client_context, rehearse, round_context
+from fedade.flower.rehearsal import rehearse
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
 from fedade.flower.streams import ClientBatch, ClientStream
@@ -130,13 +130,15 @@ class Client:
 
     def _scoring(self, opened: Opened, shared: Shared) -> ClientContext:
         """The client as it is scored: without labels, and its passes are not counted."""
-        return client_context(self.deployment, opened.inputs, opened.timestep, opened.observe_key, shared, None)
+        time, key = torch.tensor(opened.timestep), torch.tensor(opened.observe_key)
+        return ClientContext(self.deployment, opened.inputs, time, key, shared)
 
     def _in_round(
         self, opened: Opened, round_key: int, shared: Shared, counter: PassCounter, downlink: Tree = ()
     ) -> RoundContext:
         deployment, truth = self.deployment.counting(counter), self._truth(opened)
-        return round_context(deployment, opened.inputs, opened.timestep, round_key, shared, truth, downlink)
+        time, key = torch.tensor(opened.timestep), torch.tensor(round_key)
+        return RoundContext(deployment, opened.inputs, time, key, shared, truth, downlink=downlink)
 
     def _truth(self, opened: Opened) -> Truth | None:
         if not self.method.card.oracle:
