@@ -16,6 +16,7 @@ from fedade.core.method import FederatedMethod, Method, Plan
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock, Maps, Rounds, World
+from fedade.scenarios import Testbed
 
 ScenarioFactory = Callable[..., Scenario]
 Rows = list[dict[str, NDArray[Any]]]
@@ -125,3 +126,12 @@ def first_batch(scenario: Scenario) -> Seen:
 def mean(rows: Rows, name: str) -> float:
     """Mean of a column over clients and timesteps."""
     return float(np.mean([step[name] for step in rows]))
+
+
+def with_streams(scenario: Scenario, schedule: str, seed: int) -> Scenario:
+    """The same deployment and examples, with the streams of another schedule and seed."""
+    old = scenario.streams
+    testbed = Testbed(
+        old.settings, scenario.deployment, old.pool_at, old.rows_by_class, old.corruptions, old.device, {}, old.features
+    )
+    return testbed.scenario(schedule, seed)

@@ -16,9 +16,9 @@ from fedade.core.errors import FedadeError
 if TYPE_CHECKING:
     from fedade.adapter.adapter import Adapter
     from fedade.adapter.deploying import deploy, load_deployment
-    from fedade.maths.calibration import fit_temperature
-    from fedade.maths.priors import confusion_matrix, estimate_prior
-    from fedade.maths.reweighting import reweight
+    from fedade.maths.priors.calibration import fit_temperature
+    from fedade.maths.priors.estimators import confusion_matrix, estimate_prior
+    from fedade.maths.priors.reweighting import reweight
     from fedade.parts.shift_aware_rate import ShiftAwareRate
 
 __version__ = "0.1.0"
@@ -26,12 +26,12 @@ __version__ = "0.1.0"
 _WHERE = {
     "Adapter": "fedade.adapter.adapter",
     "ShiftAwareRate": "fedade.parts.shift_aware_rate",
-    "confusion_matrix": "fedade.maths.priors",
+    "confusion_matrix": "fedade.maths.priors.estimators",
     "deploy": "fedade.adapter.deploying",
-    "estimate_prior": "fedade.maths.priors",
-    "fit_temperature": "fedade.maths.calibration",
+    "estimate_prior": "fedade.maths.priors.estimators",
+    "fit_temperature": "fedade.maths.priors.calibration",
     "load_deployment": "fedade.adapter.deploying",
-    "reweight": "fedade.maths.reweighting",
+    "reweight": "fedade.maths.priors.reweighting",
 }
 """Imported when first used: PyTorch takes seconds, and a command such as `fedade --version` does without."""
 

@@ -9,7 +9,7 @@ from fedade.core.context import context_before_first_batch
 from fedade.core.seeds import Seeds
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Store
-from fedade.flower.streams import Partition
+from fedade.flower.streams import SimulatedStream
 from fedade.flower.turns import Client
 from fedade.flower.wire import Instruction
 from fedade.methods import METHODS
@@ -41,7 +41,7 @@ def in_adapter(method, scenario) -> tuple[list[float], list[torch.Tensor]]:
 def on_flower(method, scenario, folder) -> list[dict[str, float]]:
     """Turns as the server asks for them: one for each timestep, and one that only closes the last."""
     form = method.begin(context_before_first_batch(scenario.deployment))
-    stream, seeds = Partition(scenario.streams, 0), Seeds(0)
+    stream, seeds = SimulatedStream(scenario.streams, 0), Seeds(0)
     client = Client(method, scenario.deployment, stream, Store(folder, form), FlowerSettings(share="everything"))
     rows, shared, version = [], {}, 0
     for turn, timestep in enumerate([*range(1, TIMESTEPS + 1), 0]):

@@ -11,7 +11,7 @@ from fedade.core.errors import FedadeError
 from fedade.experiments import cell as cells_module
 from fedade.experiments.cell import COMMON
 from fedade.experiments.suites import SUITES, suite_of
-from fedade.experiments.suites.grid import Row, grid
+from fedade.experiments.suites.grid import SuiteRow, grid
 from fedade.experiments.suites.selecting import select
 from fedade.methods import METHODS
 from fedade.reporting import names, paper
@@ -66,7 +66,7 @@ def changed(**changes):
     """A cell that differs from `BASE` in this."""
     said = {"preset": "digits-label", "method": "fed-ade", "seed": 0, "schedule": "lin", "settings": {}, "scenario": {}}
     said |= changes
-    row = Row("row", said["method"], said["settings"])
+    row = SuiteRow("row", said["method"], said["settings"])
     scenario = {"scenario": said["scenario"]}
     (cell,) = grid("s", (said["preset"],), (row,), (said["seed"],), (said["schedule"],), changes=scenario)
     return cell
@@ -101,7 +101,7 @@ def test_an_address_ignores_labels_where_data_lie_what_computes_and_other_method
     assert BASE.changed(["fed-ade.use_unc=false"]).address == changed(settings={"use_unc": False}).address
     assert changed(settings={"use_unc": False}).changed(["fed-ade.use_unc=true"]).address == BASE.address
     assert changed(settings={"use_unc": True}).address == BASE.address, "a default, said or not"
-    (other,) = grid("other", ("digits-label",), (Row("name", "fed-ade"),), (0,), ("lin",), varied={"alpha": 1.0})
+    (other,) = grid("other", ("digits-label",), (SuiteRow("name", "fed-ade"),), (0,), ("lin",), varied={"alpha": 1.0})
     assert other.address == BASE.address
 
 

@@ -11,16 +11,21 @@ from typing import Any
 from fedade.cli.main import main
 from fedade.experiments.cell import Cell
 from fedade.experiments.suites import SUITES
-from fedade.experiments.suites.grid import Row, Suite, grid
+from fedade.experiments.suites.grid import Suite, SuiteRow, grid
 from fedade.runner import work
 from fedade.runner.clocks import build_clock
 
 SCENARIO = {"num_clients": 6, "num_timesteps": 3, "samples": 10}
-ROWS = (Row("source", "source"), Row("FTH", "fth"), Row("Fed-ADE", "fed-ade"), Row("fix-lr-mean", "fix-lr-mean"))
+ROWS = (
+    SuiteRow("source", "source"),
+    SuiteRow("FTH", "fth"),
+    SuiteRow("Fed-ADE", "fed-ade"),
+    SuiteRow("fix-lr-mean", "fix-lr-mean"),
+)
 DIVERGING = {"rate": {"low": 1e30, "mid": 1e30, "high": 1e30}}
 
 
-def suite(name: str, rows: Sequence[Row] = ROWS, timesteps: int = 3) -> Suite:
+def suite(name: str, rows: Sequence[SuiteRow] = ROWS, timesteps: int = 3) -> Suite:
     """On the default data, two schedules and one seed."""
 
     def cells(seeds: Sequence[int]) -> list[Cell]:
@@ -31,14 +36,14 @@ def suite(name: str, rows: Sequence[Row] = ROWS, timesteps: int = 3) -> Suite:
 
 
 TINY = suite("tiny")
-LONG = suite("long", (Row("Fed-ADE", "fed-ade"),), timesteps=40)
+LONG = suite("long", (SuiteRow("Fed-ADE", "fed-ade"),), timesteps=40)
 FAULTY = suite(
     "faulty",
     (
-        Row("source", "source"),
-        Row("diverging", "fed-ade", DIVERGING),
-        Row("replaying", "fix-lr-mean", DIVERGING),
-        Row("FTH", "fth"),
+        SuiteRow("source", "source"),
+        SuiteRow("diverging", "fed-ade", DIVERGING),
+        SuiteRow("replaying", "fix-lr-mean", DIVERGING),
+        SuiteRow("FTH", "fth"),
     ),
 )
 

@@ -44,8 +44,8 @@ def scenario(scenario_factory) -> Scenario:
 
 
 def test_the_suite_covers_every_method_and_every_file():
-    files = {path.stem for path in Path(fedade.methods.__file__).parent.glob("*.py")} - {"__init__"}
-    registered = {getattr(make, "func", make).__module__.rsplit(".", 1)[1] for make in METHODS.values()}
+    files = {path.stem for path in Path(fedade.methods.__file__).parent.glob("[!_]*")}
+    registered = {getattr(make, "func", make).__module__.split(".")[2] for make in METHODS.values()}
     assert files == registered
 
 

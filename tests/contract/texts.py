@@ -12,7 +12,7 @@ from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
 from fedade.core.tokens import PADDING
-from fedade.maths.dynamics import mean_feature
+from fedade.maths.signals.dynamics import mean_feature
 from fedade.models.text import build_text
 
 CLASSES, LENGTH, VOCABULARY = 4, 8, 512

@@ -191,6 +191,16 @@ def test_after_observing_the_updated_pass_is_the_own_one(batch):
     assert batch.own_features(parameters) is before
 
 
+@torch.no_grad()
+def test_a_context_is_for_one_state_and_one_batch(batch):
+    parameters = batch.deployment.parameters
+    batch.own_features(parameters)
+    with pytest.raises(ValueError, match="another state or batch"):
+        batch.own_features({name: value.clone() for name, value in parameters.items()})
+    with pytest.raises(ValueError, match="another state or batch"):
+        replace(batch, inputs=batch.inputs[:3]).own_features(parameters)
+
+
 def test_training_passes_are_always_made(batch):
     with torch.enable_grad():
         assert batch.deployed_features() is not batch.deployed_features()

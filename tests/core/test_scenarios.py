@@ -10,13 +10,15 @@ from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
 from fedade.data.dataset import Labelled
-from fedade.data.digits import digits
+from fedade.data.known.digits import digits
 from fedade.models import build
 from fedade.models.image import Pixels
-from fedade.scenarios import ScenarioSettings, another
+from fedade.scenarios import ScenarioSettings
 from fedade.scenarios.partition import partition, source_prior
 from fedade.scenarios.pretraining import flip_and_shift, pretrain
 from fedade.scenarios.settings import PretrainingSettings
+
+from ..helpers import with_streams
 
 EVERYONE = np.arange(8)
 
@@ -91,14 +93,14 @@ def test_preparing_streams_copies_no_images(scenario_factory):
 
 
 def test_streams_of_another_seed_and_schedule_are_those_that_are_built_from_scratch(scenario_factory):
-    beside = another(scenario_factory(kind="both"), "squ", 7)
+    beside = with_streams(scenario_factory(kind="both"), "squ", 7)
     built = scenario_factory(kind="both", schedule="squ", seed=7)
     assert beside.deployment is not built.deployment
     draws = (scenario.streams.draw(EVERYONE, 3).tensors for scenario in (beside, built))
     for one, other in zip(*draws, strict=True):
         assert torch.equal(one, other)
     first = scenario_factory(kind="both")
-    assert another(first, "squ", 7).streams.pool_at is first.streams.pool_at, "images are held once"
+    assert with_streams(first, "squ", 7).streams.pool_at is first.streams.pool_at, "images are held once"
 
 
 def tiny_network() -> Network:
@@ -155,7 +157,7 @@ def test_a_split_goes_by_names():
 
 
 def test_the_users_own_images_can_shift_in_every_way(tmp_path, scenario_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FEDADE_CACHE", str(tmp_path / "cache"))
     generator = np.random.default_rng(0)
     for label, name in enumerate(("cat", "dog", "owl")):
         for part, count in (("train", 12), ("test", 6)):

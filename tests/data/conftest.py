@@ -10,7 +10,7 @@ def own_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test sees the user's own data or cache."""
     home = tmp_path / "home"
     (home / "elsewhere").mkdir(parents=True)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.setenv("FEDADE_CACHE", str(home / "cache"))
     monkeypatch.delenv("FEDADE_DATA", raising=False)
     monkeypatch.chdir(home / "elsewhere")
     return home

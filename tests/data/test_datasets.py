@@ -10,16 +10,16 @@ from tiny_layouts import encoded, some_images, write_cifar10_batches, write_cifa
 
 from fedade.core.errors import FedadeError
 from fedade.data import inventory, registry
-from fedade.data.checksums import Published, file_digest
-from fedade.data.registry import load, official_corruption, where
-from fedade.data.specs import CIFAR10, DATASETS
+from fedade.data.checksums import PublishedFile, file_digest
+from fedade.data.known.cifar import CIFAR10
+from fedade.data.registry import DATASETS, load, official_corruption, where
 
 
 def test_a_partial_dataset_works_and_says_what_is_missing(tmp_path: Path) -> None:
     write_cifar10_parquet(tmp_path)
     assert load("cifar10", tmp_path).partial == "20 of 50,000 training images, 10 of 10,000 test images"
-    assert registry.missing_images(CIFAR10, 30_000, 10_000) == "30,000 of 50,000 training images"
-    assert registry.missing_images(CIFAR10, 50_000, 10_000) is None
+    assert CIFAR10.missing_images(30_000, 10_000) == "30,000 of 50,000 training images"
+    assert CIFAR10.missing_images(50_000, 10_000) is None
 
 
 def test_both_layouts_of_a_dataset_are_found(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_the_search_goes_from_the_named_folder_to_the_users_cache(
     tmp_path: Path, own_search_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = [
-        own_search_path / "cache/fedade/datasets",
+        own_search_path / "cache/datasets",
         Path.cwd() / "data",
         tmp_path / "variable",
         tmp_path / "named",
@@ -99,7 +99,7 @@ def test_an_altered_published_file_is_refused_with_both_checksums(
     write_cifar10_batches(tmp_path)
     batch = tmp_path / "cifar-10-batches-py/data_batch_1"
     genuine = batch.read_bytes()
-    release = Published(len(genuine), f"sha256:{hashlib.sha256(genuine).hexdigest()}")
+    release = PublishedFile(len(genuine), f"sha256:{hashlib.sha256(genuine).hexdigest()}")
     monkeypatch.setattr(registry, "DATASETS", {"cifar10": replace(CIFAR10, published={batch.name: release})})
     load("cifar10", tmp_path)
     altered = genuine.replace(b"\x01", b"\x02", 1)
@@ -170,7 +170,7 @@ def test_a_check_counts_and_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert set(report["files"].values()) == {"unknown"}
     assert report["verified"] is False
     known = {
-        path.name: Published(path.stat().st_size, file_digest(path, "md5"))
+        path.name: PublishedFile(path.stat().st_size, file_digest(path, "md5"))
         for path in (tmp_path / "cifar-10-batches-py").iterdir()
     }
     monkeypatch.setattr(inventory, "DATASETS", {"cifar10": replace(CIFAR10, published=known)})

@@ -95,6 +95,6 @@ def test_what_a_killed_build_left_is_cleared(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cifar10_parquet(tmp_path)
     (tmp_path / "a-file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a-file"))
-    with pytest.raises(FedadeError, match=r"cache of decoded images .*a-file.* cannot be written .*XDG_CACHE_HOME"):
+    monkeypatch.setenv("FEDADE_CACHE", str(tmp_path / "a-file"))
+    with pytest.raises(FedadeError, match=r"cache of decoded images .*a-file.* cannot be written .*FEDADE_CACHE"):
         load("cifar10", tmp_path)

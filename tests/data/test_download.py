@@ -16,7 +16,8 @@ from fedade.core.errors import FedadeError
 from fedade.data import download, registry
 from fedade.data.archives import unpack
 from fedade.data.download import Archive
-from fedade.data.specs import DATASETS, BundledSpec, TextSpec
+from fedade.data.registry import DATASETS
+from fedade.data.specs import BundledSpec, TextSpec
 
 
 class Response(io.BytesIO):
@@ -68,7 +69,8 @@ def test_a_missing_dataset_is_fetched_checked_and_loaded(tmp_path: Path, monkeyp
     told: list[tuple[int, int | None]] = []
     target = tmp_path / "data"
     target.mkdir()
-    dataset = registry.load("cifar10", target, fetch_missing=True, progress=lambda *seen: told.append(seen))
+    registry.fetch("cifar10", target, lambda *seen: told.append(seen))
+    dataset = registry.load("cifar10", target)
     assert len(dataset.train) == 20
     assert asked == ["https://example.org/cifar-10-python.tar.gz"]
     assert told[-1] == (len(content), len(content))

@@ -19,8 +19,9 @@ from tests.trex_files import (
 )
 
 from fedade.core.errors import FedadeError
-from fedade.data import inventory, lama, registry
-from fedade.data.lama import lama_trex
+from fedade.data import inventory, registry
+from fedade.data.known import lama
+from fedade.data.known.lama import lama_trex
 from fedade.data.readers import trex
 from fedade.data.registry import load, load_texts, where
 from fedade.data.texts import LabelledTexts, TextDataset

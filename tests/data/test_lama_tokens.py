@@ -103,7 +103,7 @@ def kept(text: str, focus: Sequence[str], question: str, limit: int) -> str:
             heard.extend(texts)
             return super().__call__(texts)
 
-    numbers = tokenising._cut(text, focus, question, Hearing(), limit)
+    numbers = tokenising.cut(text, focus, question, Hearing(), limit)
     (said,) = {one for one in heard if [len(word) for word in one.split()] == numbers}
     return said
 
@@ -121,7 +121,7 @@ def test_a_cut_fits_fills_the_limit_and_never_loses_the_end_of_the_question(
 ) -> None:
     words = [f"{'w' * (place + 1)}" for place in range(length)]
     question = " ".join("?" * (40 + number) for number in range(asked))
-    numbers = tokenising._cut(" ".join(words), (words[at % length],), question, Letters(), limit)
+    numbers = tokenising.cut(" ".join(words), (words[at % length],), question, Letters(), limit)
     whole = [*range(1, length + 1), *(40 + number for number in range(asked))]
     assert len(numbers) == min(limit, len(whole)) or len(whole) <= limit
     assert numbers[len(numbers) - min(asked, limit) :] == whole[len(whole) - min(asked, limit) :]

@@ -9,7 +9,7 @@ from fedade.core import tree
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.methods.fed_ade import FedAde
-from fedade.methods.fed_ade_plus import FedAdePlus
+from fedade.methods.fed_ade_plus.method import FedAdePlus
 
 from ..helpers import clock, run
 

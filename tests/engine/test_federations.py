@@ -14,7 +14,8 @@ from fedade.engine.clock import Clock, Federation
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps
 from fedade.methods import METHODS
-from fedade.scenarios import another
+
+from ..helpers import with_streams
 
 QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
@@ -41,7 +42,7 @@ def rows_and_world(clock: Clock):
 )
 def test_side_by_side_is_one_after_the_other(scenario_factory, name, federation_map):
     method, first = build(name), scenario_factory(num_clients=4, num_timesteps=2, samples=10)
-    places = [(first, 0), (another(first, "squ", 3), 3), (another(first, "ber", 1), 1)]
+    places = [(first, 0), (with_streams(first, "squ", 3), 3), (with_streams(first, "ber", 1), 1)]
     further = tuple(Federation(scenario, Seeds(seed)) for scenario, seed in places[1:])
     maps = Maps(Vectorised(), Vectorised(), federation_map)
     together, world = rows_and_world(clock_of(method, first, 0, maps, more_federations=further))
@@ -61,9 +62,9 @@ def test_federations_side_by_side_replay_rates_of_their_own(scenario_factory):
     measured = [tuple(np.linspace(0.001, high, 3000).tolist()) for high in (0.01, 0.05)]
     for name in ("fix-lr-mean", "shuffled-lr"):
         methods = [METHODS[name](measured_rates=rates) for rates in measured]
-        further = (Federation(another(first, "squ", 3), Seeds(3), methods[1]),)
+        further = (Federation(with_streams(first, "squ", 3), Seeds(3), methods[1]),)
         (_, together), _ = rows_and_world(clock_of(methods[0], first, 0, more_federations=further))
-        (alone,), _ = rows_and_world(clock_of(methods[1], another(first, "squ", 3), 3))
+        (alone,), _ = rows_and_world(clock_of(methods[1], with_streams(first, "squ", 3), 3))
         np.testing.assert_allclose(together["learning_rate"], alone["learning_rate"], rtol=1e-6)
         if name == "fix-lr-mean":
             np.testing.assert_allclose(together["learning_rate"], np.mean(measured[1]), rtol=1e-5)

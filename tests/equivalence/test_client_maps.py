@@ -9,7 +9,7 @@ from torch import nn
 from fedade.client_map import Vectorised, loop
 from fedade.core import tree
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import Mixed, Recording
+from fedade.core.normalisation import Mixed, RecordingStatistics
 from fedade.core.pass_context import PassContext, making_pass
 from fedade.core.tree import leaves
 from fedade.methods.fed_ade import FedAde
@@ -151,7 +151,7 @@ def test_our_batch_norm_is_pytorchs_in_every_mode(dtype):
     theirs.train()
     with making_pass(PassContext(Mixed(1.0))):
         torch.testing.assert_close(ours(inputs), theirs(inputs), **TOLERANCES[dtype])
-    recording = Recording()
+    recording = RecordingStatistics()
     with making_pass(PassContext(recording)):
         ours(inputs)
     convolved = theirs[0](inputs)

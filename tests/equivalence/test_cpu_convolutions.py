@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from fedade.benchmarks.workload import Work, random_scenario
 from fedade.client_map import Vectorised, loop
 from fedade.client_map.side_by_side import side_by_side
 from fedade.core.errors import FedadeError
@@ -21,6 +20,7 @@ from fedade.kernels import reference
 from fedade.kernels.layer import Layer, joined, residual_block
 from fedade.kernels.native import chain, library
 from fedade.parts.rates import RateBounds
+from fedade.speed.workload import Work, random_scenario
 
 compiled = pytest.mark.skipif(library.native() is None, reason="needs a C++ compiler")
 

@@ -17,7 +17,9 @@ from fedade.engine.execution import Captured
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps
 from fedade.methods import METHODS
-from fedade.scenarios import ScenarioSettings, another, build_scenario
+from fedade.scenarios import ScenarioSettings, build_scenario
+
+from ..helpers import with_streams
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -44,13 +46,15 @@ def test_captured_federations_are_loops_on_a_cpu(scenarios, name):
     """A step that cannot be captured warns, and warnings are errors here."""
     set_multiplication("float32")
     method, first = build(name), scenarios["cuda"]
-    beside = tuple(Federation(another(first, schedule, seed), Seeds(seed)) for seed, schedule in SEEDS[1:])
+    further = tuple(Federation(with_streams(first, schedule, seed), Seeds(seed)) for seed, schedule in SEEDS[1:])
     maps = Maps(Vectorised(), Vectorised(), Vectorised())
-    clock = Clock(method, first, Rounds(3, 0.5), Seeds(0), maps, beside=beside, execution=Captured())
+    clock = Clock(method, first, Rounds(3, 0.5), Seeds(0), maps, more_federations=further, execution=Captured())
     world = clock.beginning()
     pending = list(clock.advance(world))
     for number, (seed, schedule) in enumerate(SEEDS):
-        plain = Clock(method, another(scenarios["cpu"], schedule, seed), Rounds(3, 0.5), Seeds(seed), Maps(loop, loop))
+        plain = Clock(
+            method, with_streams(scenarios["cpu"], schedule, seed), Rounds(3, 0.5), Seeds(seed), Maps(loop, loop)
+        )
         own = plain.beginning()
         rows, expected = collect(pending, number), collect(list(plain.advance(own)))
         for column, values in expected.items():

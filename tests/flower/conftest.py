@@ -5,16 +5,17 @@ from typing import Any
 import pytest
 
 from fedade.core import storage
+from fedade.experiments.presets import MINIBATCH, SINGLE_STEPS, for_each
 from fedade.experiments.settings import merged
 from fedade.flower import exchange
 from fedade.flower.client_app import client_app
 from fedade.flower.identity import numbered_name
 from fedade.flower.server_app import adapt
-from fedade.flower.settings import CONFIG, Task, task_from
+from fedade.flower.settings import CONFIG, FlowerTask, task_from
 
 from .in_process import InProcessGrid, grid_of
 
-TaskFactory = Callable[..., Task]
+TaskFactory = Callable[..., FlowerTask]
 
 SETTINGS = {
     "scenario": {
@@ -28,7 +29,7 @@ SETTINGS = {
         "pretraining": {"epochs": 2},
     },
     "protocol": {"rounds": 2, "participation": 0.5},
-    "method": {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}},
+    "method": for_each((*MINIBATCH, *SINGLE_STEPS), {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}}),
     "methods": ["fed-ade"],
 }
 
@@ -41,7 +42,7 @@ def names(count: int) -> list[str]:
 def make_task(cache: str) -> TaskFactory:
     """A short task on the default data; keyword arguments are settings on top."""
 
-    def make(**settings: Any) -> Task:
+    def make(**settings: Any) -> FlowerTask:
         said = merged(SETTINGS, settings)
         above = {"clients": names(said["scenario"]["num_clients"]), "share": "everything", "timeout_seconds": 60.0}
         return task_from({**said, "flower": {**above, **said.get("flower", {})}})
@@ -60,7 +61,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_grid(tmp_path: Path, quick: None) -> Callable[..., InProcessGrid]:
     """A grid of real clients in this process, whose nodes come in no order."""
 
-    def make(task: Task, clients: list[str] | None = None) -> InProcessGrid:
+    def make(task: FlowerTask, clients: list[str] | None = None) -> InProcessGrid:
         storage.write_yaml(tmp_path / CONFIG, task.as_plain())
         known = clients or list(task.flower.clients)
         return grid_of(tmp_path, client_app(tmp_path), [*known[1::2], *known[::2]])
@@ -69,10 +70,10 @@ def make_grid(tmp_path: Path, quick: None) -> Callable[..., InProcessGrid]:
 
 
 @pytest.fixture
-def served(make_grid: Callable[..., InProcessGrid], tmp_path: Path) -> Callable[[Task], InProcessGrid]:
+def served(make_grid: Callable[..., InProcessGrid], tmp_path: Path) -> Callable[[FlowerTask], InProcessGrid]:
     """A task run to its trace in this process, into `out`."""
 
-    def run(task: Task) -> InProcessGrid:
+    def run(task: FlowerTask) -> InProcessGrid:
         grid = make_grid(task)
         adapt(task, grid, tmp_path / "out")
         return grid

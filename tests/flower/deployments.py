@@ -8,23 +8,23 @@ from typing import Any
 
 from fedade.flower.app_template import write_app
 from fedade.flower.certificates import LOOPBACK, make_certificates
-from fedade.flower.federation import HOST, Federation, free_ports, wait_for_port
+from fedade.flower.federation import HOST, FlowerFederation, free_ports, wait_for_port
 from fedade.flower.flwr_commands import flwr, submit
-from fedade.flower.processes import Process, Processes, Supervised, flower_program
+from fedade.flower.processes import Process, ProcessGroup, Supervised, flower_program
 from fedade.flower.run_folder import read_status
-from fedade.flower.settings import Task
+from fedade.flower.settings import FlowerTask
 from fedade.flower.submission import CONNECTION
 
 
-def simulate(task: Task, folder: Path, seconds: float = 150.0) -> dict[str, Any]:
+def simulate(task: FlowerTask, folder: Path, seconds: float = 150.0) -> dict[str, Any]:
     """Run a task on Flower's own simulation engine; returns its status file."""
     write_app(folder / "app", task)
     (port,) = free_ports(1)
-    federation = Federation(folder, None, port)
+    federation = FlowerFederation(folder, None, port)
     federation.write_connection()
     words = [flower_program("flower-superlink"), "--simulation", "--insecure", "--host", HOST, "--port", str(port)]
     # Ray leaves files behind, and refuses folders whose names are as long as those of tests.
-    with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as short, Processes() as processes:
+    with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as short, ProcessGroup() as processes:
         environment = {**federation.environment, "TMPDIR": short}
         link = processes.start(Process("simulation", words, environment, folder / "simulation.log"))
         wait_for_port(link, port)
@@ -58,8 +58,8 @@ class Live:
 
     def __init__(
         self,
-        processes: Processes,
-        task: Task,
+        processes: ProcessGroup,
+        task: FlowerTask,
         folder: Path,
         secure: bool = False,
         register: tuple[str, ...] | None = None,
@@ -71,7 +71,7 @@ class Live:
             make_certificates(certificates, LOOPBACK, names, days=2)
         port, *ports = free_ports(1 + len(names))
         self.ports = dict(zip(names, ports, strict=True))
-        self.federation = Federation(folder, certificates, port)
+        self.federation = FlowerFederation(folder, certificates, port)
         self.federation.write_connection()
         write_app(folder / "app", task)
         self.start_link()

@@ -13,7 +13,7 @@ from fedade.core.errors import FedadeError
 from fedade.flower.checks import check_update
 from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
-from fedade.flower.wire import TURN, Answer, Outcome
+from fedade.flower.wire import TURN, Answer, TurnOutcome
 
 from .traces import told
 
@@ -21,7 +21,7 @@ SHARED = {"['body.a']": torch.ones(3), "['body.b']": torch.ones(2, 2)}
 
 
 def update(**changed) -> Answer:
-    return Answer(Outcome.done, 5, {**SHARED, **{f"['body.{name}']": value for name, value in changed.items()}})
+    return Answer(TurnOutcome.done, 5, {**SHARED, **{f"['body.{name}']": value for name, value in changed.items()}})
 
 
 def check(answer: Answer, max_update: float = 10.0) -> None:
@@ -39,10 +39,10 @@ def test_what_was_asked_for_is_let_through():
         (update(b=torch.full((2, 2), float("inf"))), r"body.b'\] holds NaN or infinite"),
         (update(a=torch.ones(4)), r"shape \[4\], expected \[3\]"),
         (update(a=torch.ones(3, dtype=torch.float64)), "float64, expected torch.float32"),
-        (Answer(Outcome.done, 5, {"['head.weight']": torch.ones(3)}), "lacks"),
+        (Answer(TurnOutcome.done, 5, {"['head.weight']": torch.ones(3)}), "lacks"),
         (update(c=torch.ones(1)), r"holds \['body.c'\]"),
-        (Answer(Outcome.done, 5), "lacks"),
-        (Answer(Outcome.done, 0, SHARED), "counts no sample"),
+        (Answer(TurnOutcome.done, 5), "lacks"),
+        (Answer(TurnOutcome.done, 0, SHARED), "counts no sample"),
         (update(a=torch.full((3,), 1e3)), "moves by"),
     ],
 )

@@ -16,7 +16,7 @@ from fedade.core import storage, trace
 from fedade.experiments.settings import merged
 from fedade.flower.app_template import init_app
 from fedade.flower.certificates import LOOPBACK, make_certificates
-from fedade.flower.processes import Processes
+from fedade.flower.processes import ProcessGroup
 from fedade.flower.run_folder import read_status
 from fedade.flower.settings import read_task
 
@@ -33,7 +33,7 @@ EVERYONE = {"quorum": 1.0, "timeout_seconds": 200.0, "retries": 3}
 @pytest.fixture
 def live(tmp_path):
     """A federation that ends with the test."""
-    with Processes() as processes:
+    with ProcessGroup() as processes:
         yield lambda task, **options: Live(processes, task, tmp_path, **options)
         families = [process.family for process in processes.running]
     assert not any(family() for family in families)

@@ -18,7 +18,7 @@ from fedade.core.errors import FedadeError
 from fedade.flower import processes
 from fedade.flower.app_template import init_app, write_app
 from fedade.flower.certificates import make_certificates
-from fedade.flower.processes import Process, Processes
+from fedade.flower.processes import Process, ProcessGroup
 from fedade.flower.settings import read_task, task_from
 from fedade.flower.trial import trial_task
 
@@ -115,7 +115,7 @@ def running(pid: int) -> bool:
 def test_processes_end_with_their_children_even_those_in_other_groups(tmp_path):
     child = f"subprocess.Popen([sys.executable, '-c', {'import time; time.sleep(600)'!r}], start_new_session=True)"
     script = f"import subprocess, sys, time; {child}; time.sleep(600)"
-    with Processes() as processes:
+    with ProcessGroup() as processes:
         process = processes.start(Process("parent", [sys.executable, "-c", script], os.environ, tmp_path / "log"))
         deadline = time.monotonic() + 30
         while len(process.family()) < 2 and time.monotonic() < deadline:
@@ -159,3 +159,9 @@ def test_certs_and_init_say_what_they_made(tmp_path):
         done = subprocess.run([sys.executable, "-c", script, *words, "--json"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert all(Path(path).exists() for path in json.loads(done.stdout))
+
+
+def test_a_method_without_rounds_is_asked_once_a_timestep():
+    assert task_from({"methods": ["fed-ade-plus"]}).rounds == 1
+    settings = {"methods": ["fed-ade-plus"], "method": {"gradient_steps": True}}
+    assert task_from(settings).rounds == task_from({"methods": ["fed-ade"]}).rounds > 1

@@ -14,7 +14,7 @@ from fedade.flower.turns import Client
 from fedade.flower.wire import (
     Answer,
     Instruction,
-    Outcome,
+    TurnOutcome,
     answer_record,
     instruction_record,
     named_leaves,
@@ -89,7 +89,7 @@ def test_a_timestep_is_closed_when_the_next_one_opens(client):
     assert {"accuracy_pre", "accuracy_post", "learning_rate"} <= row.measures.keys()
     last = client.take_turn(told(2, 0, base=1, trains=False))
     assert last.row.timestep == 2
-    assert last.outcome is Outcome.done
+    assert last.outcome is TurnOutcome.done
 
 
 def test_a_client_that_was_away_catches_up_with_one_message(client):
@@ -137,7 +137,7 @@ def test_instructions_and_answers_survive_the_wire(client):
     assert (found.turn, found.base, found.timestep, found.trains) == (3, 1, 2, True)
     answer = client.take_turn(told(0, 1))
     assert equal(read_answer(answer_record(answer)).uplink, answer.uplink)
-    assert read_answer(answer_record(Answer(Outcome.no_data))) == Answer(Outcome.no_data)
+    assert read_answer(answer_record(Answer(TurnOutcome.no_data))) == Answer(TurnOutcome.no_data)
 
 
 def test_tensors_that_share_memory_travel_as_copies():

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fedade.core import trace
 from fedade.experiments.cell import cells_of
-from fedade.flower.settings import Task
+from fedade.flower.settings import FlowerTask
 from fedade.products.run_folder import run
 from fedade.runner.store import CellFolder
 
@@ -15,13 +15,13 @@ TOLERANCE = 1e-5
 """Single precision, computed for one client here and for many at once there."""
 
 
-def simulated(task: Task, folder: Path) -> pa.Table:
+def simulated(task: FlowerTask, folder: Path) -> pa.Table:
     """What the simulator makes of the same task."""
     run(task.experiment, folder)
     return told(task, folder)
 
 
-def told(task: Task, out: Path) -> pa.Table:
+def told(task: FlowerTask, out: Path) -> pa.Table:
     """The trace in a run folder."""
     (cell,) = cells_of(task.experiment)
     return trace.read(CellFolder(out, cell).trace)

@@ -11,7 +11,7 @@ from torch.func import grad, vmap
 from torch.utils._pytree import tree_leaves
 
 from fedade.core.seeds import Seeds
-from fedade.kernels import Layer, fused_convolution, joined, reference, residual_block
+from fedade.kernels import Layer, fused_layers, joined, reference, residual_block
 
 Loss = Callable[[list[Tensor], list[Tensor], Tensor], Tensor]
 CHAIN = joined((Layer(0),), residual_block(2, 4, stride=2))
@@ -158,4 +158,4 @@ def test_second_derivatives_are_refused(lanes: ModuleType) -> None:
 def test_where_the_kernels_cannot_work_plain_pytorch_does() -> None:
     weights, bias = randoms(2, 3, 3, 3), randoms(2)
     expected = torch.nn.functional.conv2d(images(), weights, bias, padding=1).relu()
-    torch.testing.assert_close(fused_convolution(images(), weights, bias), expected)
+    torch.testing.assert_close(fused_layers([Layer(0)], [images()], [weights], [bias]), expected)

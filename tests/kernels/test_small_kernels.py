@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from fedade.kernels.folding import Affine
-from fedade.kernels.iterating import absolute_iterations
+from fedade.kernels import reference
 
 pytest.importorskip("triton")
 
@@ -26,8 +25,7 @@ def operands(outputs: int, channels: int, kernel: int, lanes: tuple[int, ...] = 
 
 
 def by_hand(weights, scale, shift, mean, variance):
-    factor, summand = Affine(scale, shift, mean, variance, EPS).combined()
-    return weights * factor[:, None, None, None], summand
+    return reference.folded(weights, reference.Affine(scale, shift, mean, variance, EPS))
 
 
 def on_lanes(*tensors):
@@ -76,7 +74,7 @@ def test_iterations_in_one_kernel_are_iterations_one_by_one(classes):
     generator = torch.Generator().manual_seed(1)
     matrix = 0.1 * torch.randn(classes, classes, generator=generator, dtype=torch.float64)
     rows = torch.randn(2, 3, classes, generator=generator, dtype=torch.float64)
-    expected = absolute_iterations(rows, 2 * rows, matrix, 0.15, 30)
+    expected = reference.absolute_iterations(rows, 2 * rows, matrix, 0.15, 30)
     torch.testing.assert_close(iterate(rows, 2 * rows, matrix, 0.15, 30), expected)
     nested = vmap(vmap(lambda row: iterate(row, 2 * row, matrix, 0.15, 30)))(rows)
     torch.testing.assert_close(nested, expected)
@@ -84,12 +82,11 @@ def test_iterations_in_one_kernel_are_iterations_one_by_one(classes):
 
 def test_pixels_are_normalised_for_all_clients_at_once():
     from fedade.kernels.pixel_lanes import normalised
-    from fedade.kernels.pixels import normalised_pixels
 
     generator = torch.Generator().manual_seed(2)
     pixels = torch.randint(0, 256, (2, 3, 4, 3, 5, 7), generator=generator, dtype=torch.uint8)
     mean, deviation = torch.tensor([100.0, 120.0, 90.0]), torch.tensor([60.0, 50.0, 70.0])
-    expected = normalised_pixels(pixels.flatten(0, 2), mean, deviation, torch.float32)
+    expected = reference.normalised_pixels(pixels.flatten(0, 2), mean, deviation)
     found = vmap(vmap(lambda own: normalised(own, mean, deviation, torch.float32)))(pixels)
     torch.testing.assert_close(found.flatten(0, 2), expected)
     assert normalised(pixels[0, 0], mean, deviation, torch.float16).dtype is torch.float16

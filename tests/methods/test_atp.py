@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from fedade.core.deployment import Reference
 from fedade.core.errors import FedadeError
 from fedade.core.network import Network
-from fedade.core.normalisation import Recording
+from fedade.core.normalisation import RecordingStatistics
 from fedade.methods.atp import Atp, _correction, _direction, _stepped
 from fedade.methods.source import Source
 
@@ -116,7 +116,7 @@ def test_a_rate_of_one_replaces_deployed_statistics_by_the_batch_ones(scenario_f
     }
     seen = unlabelled(of_client(first_batches(scenario), 0))
     adapted, _ = observe(Atp(), scenario.deployment, client._replace(rates=whole), (), seen)
-    recording = Recording()
+    recording = RecordingStatistics()
     scenario.deployment.network.represent(scenario.deployment.parameters, seen.inputs, recording)
     torch.testing.assert_close(adapted.own[f"{first}.running_mean"], recording.seen[first].mean)
     torch.testing.assert_close(adapted.own[f"{first}.running_var"], recording.seen[first].variance)

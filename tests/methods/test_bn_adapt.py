@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedade.core import tree
-from fedade.core.normalisation import Mixed, Recording
+from fedade.core.normalisation import Mixed, RecordingStatistics
 from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.source import Source
 
@@ -43,7 +43,7 @@ def test_running_statistics_are_the_average_of_the_stream(scenario_factory):
     first = next(name for name in deployment.parameters if name.endswith("running_mean"))
     expected = deployment.parameters[first]
     for timestep in range(1, 5):
-        recording = Recording()
+        recording = RecordingStatistics()
         deployment.network.represent(deployment.parameters, batch_of(scenario, timestep), recording)
         expected = 0.7 * expected + 0.3 * recording.seen[first.removesuffix(".running_mean")].mean
     kept = final_world(BnAdapt(mode="ema", momentum=0.3), scenario).clients[first][0]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedade.core.scenario import Scenario
-from fedade.maths.priors import confusion_matrix
+from fedade.maths.priors.estimators import confusion_matrix
 from fedade.methods.fth import Fth
 from fedade.methods.oracle_prior import OraclePrior
 from fedade.methods.source import Source

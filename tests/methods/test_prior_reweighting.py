@@ -1,6 +1,6 @@
 import torch
 
-from fedade.maths.simplex import mix_with_uniform
+from fedade.maths.priors.simplex import mix_with_uniform
 from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.parts.priors import batch_prior, deployed_probabilities
 

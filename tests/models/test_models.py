@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import vmap
 
 from fedade.core.errors import FedadeError
-from fedade.core.normalisation import Mixed, Recording
+from fedade.core.normalisation import Mixed, RecordingStatistics
 from fedade.core.split import Split
 from fedade.models import MODELS, build
 from fedade.models.batch_norm import BatchNorm
@@ -25,7 +25,7 @@ def test_every_network_gives_logits_and_features_in_every_mode(name):
     network = build(name, shape, 7, pixels(shape[0]), 0)
     parameters = network.initial_parameters()
     inputs = torch.randint(0, 256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    recording = Recording()
+    recording = RecordingStatistics()
     with torch.no_grad():
         for normalisation in (Mixed(0.0), Mixed(0.5), recording):
             features = network.represent(parameters, inputs, normalisation)

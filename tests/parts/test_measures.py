@@ -13,7 +13,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.core.split import Split
 from fedade.maths import counter
-from fedade.maths.dynamics import mean_feature
+from fedade.maths.signals.dynamics import mean_feature
 from fedade.parts.channels import KEPT, SLOTS, Debiased
 from fedade.parts.measures import MEASURES, MeasureName, choose_measure
 

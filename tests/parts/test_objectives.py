@@ -2,8 +2,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedade.maths.entropy import entropy
-from fedade.maths.reweighting import reweight
+from fedade.maths.losses.entropy import entropy
+from fedade.maths.priors.reweighting import reweight
 from fedade.parts.objectives import OBJECTIVES, Material
 
 distributions = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda p: torch.tensor(p).double() / sum(p))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.comparison import Contender, Share, average_ranks, compare, oracle_share
+from fedade.reporting.comparison import ComparedRow, OracleShare, average_ranks, compare, oracle_share
 from fedade.reporting.grid import grid
 from fedade.reporting.outcomes import Outcome
 
@@ -16,7 +16,7 @@ percent = st.integers(0, 100).map(float)
 cells = st.lists(st.fixed_dictionaries(dict.fromkeys(ROWS, percent)), min_size=1, max_size=6)
 
 
-def contenders(outcomes: list[Outcome]) -> dict[str, Contender]:
+def contenders(outcomes: list[Outcome]) -> dict[str, ComparedRow]:
     return {str(dict(one.row)["row"]): one for one in compare(grid(outcomes)).contenders}
 
 
@@ -94,8 +94,8 @@ def test_share_is_0_for_the_source_and_1_for_the_oracle(scenarios: list[tuple[fl
 
 
 def test_an_oracle_that_gains_nothing_gives_no_share() -> None:
-    assert oracle_share([(80.0, 70.0, 70.09)]) == Share(None, 0)
-    assert oracle_share([(80.0, 70.0, 70.09), (71.0, 70.0, 72.0)]) == Share(0.5, 1)
+    assert oracle_share([(80.0, 70.0, 70.09)]) == OracleShare(None, 0)
+    assert oracle_share([(80.0, 70.0, 70.09), (71.0, 70.0, 72.0)]) == OracleShare(0.5, 1)
 
 
 def test_share_in_a_comparison_uses_the_seeds_that_all_three_finished() -> None:

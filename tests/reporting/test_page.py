@@ -8,9 +8,8 @@ from fedade.reporting.page import Page, cells, column_names, render
 from fedade.reporting.page.markup import origin, results_table, suite_table
 from fedade.reporting.page.scenes import PackedScenes, pack
 from fedade.reporting.paper import Published
-from fedade.reporting.results import Row
-from fedade.reporting.table_model import Cell, Column, Table
-from fedade.reporting.table_model import Row as TableRow
+from fedade.reporting.results import ResultRow
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 from .made_up import made_up_page, made_up_scenes
 
@@ -40,11 +39,11 @@ class Tags(html.parser.HTMLParser):
             self.texts.append(data)
 
 
-def row(method: str, accuracy: float, oracle: bool = False) -> Row:
-    return Row(method, oracle, accuracy, 0.01, accuracy - 0.02, 5e-5, 0.5, 1.25, 3.0)
+def row(method: str, accuracy: float, oracle: bool = False) -> ResultRow:
+    return ResultRow(method, oracle, accuracy, 0.01, accuracy - 0.02, 5e-5, 0.5, 1.25, 3.0)
 
 
-def page_of(*rows: Row, **changes) -> str:
+def page_of(*rows: ResultRow, **changes) -> str:
     return render(
         Page(
             **{
@@ -108,8 +107,10 @@ def test_the_index_is_read_back_as_it_was():
 
 
 def test_ours_the_papers_and_the_difference_stand_together():
-    cell = Cell(77.123, 0.5, paper=Published(80.0, 0.3))
-    table = Table("t", (Column("Lin."),), (TableRow("Fed-ADE", (cell,)), TableRow("FTH", (Cell(status="failed"),))))
+    cell = TableCell(77.123, 0.5, paper=Published(80.0, 0.3))
+    table = Table(
+        "t", (Column("Lin."),), (TableRow("Fed-ADE", (cell,)), TableRow("FTH", (TableCell(status="failed"),)))
+    )
     shown = Tags(page_of(row("fed-ade", 0.5), tables=[suite_table(table)])).texts
     assert "77.12 ±0.50" in shown
     assert "80.0 ±0.3 | -2.9" in shown

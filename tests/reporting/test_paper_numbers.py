@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from fedade.reporting import names, paper
-from fedade.reporting.paper import Place
+from fedade.reporting.paper import PaperPlace
 
 COUNTS = {"table1": 200, "table2": 56, "table3": 16, "table4": 8, "table-gaussian": 160, "table-exponential": 160}
 
@@ -24,23 +24,25 @@ def test_a_table_is_whole(table: str) -> None:
 @pytest.mark.parametrize(
     ("table", "place", "mean", "deviation"),
     [
-        ("table1", Place("tiny-imagenet", "label", "uniform", "lin", "FTH"), 78.2, 1.0),
-        ("table1", Place("cifar10", "label", "uniform", "squ", "FixLR(Low)"), 72.8, 2.1),
-        ("table1", Place("cifar10", "label", "uniform", "squ", "Fed-ADE"), 72.2, 1.6),
-        ("table1", Place("lama", "label", "uniform", "ber", "FixLR(High)"), 20.0, 4.7),
-        ("table1", Place("cifar100-c", "covariate", "uniform", "sin", "FTH"), 7.6, 0.2),
-        ("table1", Place("cifar100-c", "covariate", "uniform", "ber", "Fed-ADE"), 46.8, 0.1),
-        ("table2", Place("cifar10", "label", "gaussian", "lin", "FedCCFA"), 62.3, 1.2),
-        ("table2", Place("cifar10", "label", "exponential", "ber", "FTH"), 22.5, 2.2),
-        ("table3", Place("cifar10", "label", "uniform", "lin", "KL divergence"), 63.2, 3.8),
-        ("table3", Place("cifar10", "label", "uniform", "ber", "Bayesian CPD"), 69.0, 1.1),
-        ("table4", Place("cifar10-c", "covariate", "uniform", "lin", "w/o S_rep"), 64.0, 0.3),
-        ("table-gaussian", Place("cifar10-c", "covariate", "gaussian", "ber", "FixLR(Mid)"), 67.1, 1.0),
-        ("table-exponential", Place("cifar10-c", "covariate", "exponential", "lin", "Fed-ADE"), 58.3, 0.5),
-        ("table-exponential", Place("cifar100-c", "covariate", "exponential", "ber", "FedCCFA"), 16.9, 1.0),
+        ("table1", PaperPlace("tiny-imagenet", "label", "uniform", "lin", "FTH"), 78.2, 1.0),
+        ("table1", PaperPlace("cifar10", "label", "uniform", "squ", "FixLR(Low)"), 72.8, 2.1),
+        ("table1", PaperPlace("cifar10", "label", "uniform", "squ", "Fed-ADE"), 72.2, 1.6),
+        ("table1", PaperPlace("lama", "label", "uniform", "ber", "FixLR(High)"), 20.0, 4.7),
+        ("table1", PaperPlace("cifar100-c", "covariate", "uniform", "sin", "FTH"), 7.6, 0.2),
+        ("table1", PaperPlace("cifar100-c", "covariate", "uniform", "ber", "Fed-ADE"), 46.8, 0.1),
+        ("table2", PaperPlace("cifar10", "label", "gaussian", "lin", "FedCCFA"), 62.3, 1.2),
+        ("table2", PaperPlace("cifar10", "label", "exponential", "ber", "FTH"), 22.5, 2.2),
+        ("table3", PaperPlace("cifar10", "label", "uniform", "lin", "KL divergence"), 63.2, 3.8),
+        ("table3", PaperPlace("cifar10", "label", "uniform", "ber", "Bayesian CPD"), 69.0, 1.1),
+        ("table4", PaperPlace("cifar10-c", "covariate", "uniform", "lin", "w/o S_rep"), 64.0, 0.3),
+        ("table-gaussian", PaperPlace("cifar10-c", "covariate", "gaussian", "ber", "FixLR(Mid)"), 67.1, 1.0),
+        ("table-exponential", PaperPlace("cifar10-c", "covariate", "exponential", "lin", "Fed-ADE"), 58.3, 0.5),
+        ("table-exponential", PaperPlace("cifar100-c", "covariate", "exponential", "ber", "FedCCFA"), 16.9, 1.0),
     ],
 )
-def test_numbers_stand_where_the_paper_prints_them(table: str, place: Place, mean: float, deviation: float) -> None:
+def test_numbers_stand_where_the_paper_prints_them(
+    table: str, place: PaperPlace, mean: float, deviation: float
+) -> None:
     assert paper.accuracies(table)[place] == (mean, deviation)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedade.core.errors import FedadeError
 from fedade.reporting.paper import Published
 from fedade.reporting.rendering import CSV_FIELDS, document, latex_escaped, markdown_escaped, render
-from fedade.reporting.table_model import Cell, Column, Row, Table
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 from ..maths.samples import QUICK
 
@@ -17,7 +17,7 @@ numbers = st.floats(-1e6, 1e6)
 maybe = st.none() | numbers
 words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.just(" "), max_size=12)
 cells = st.builds(
-    Cell,
+    TableCell,
     value=maybe,
     deviation=maybe,
     low=maybe,
@@ -33,7 +33,7 @@ cells = st.builds(
 def any_tables(draw: st.DrawFn) -> Table:
     columns = draw(st.lists(st.builds(Column, name=words), min_size=1, max_size=3))
     row_cells = st.tuples(*(cells for _ in columns))
-    rows = draw(st.lists(st.builds(Row, name=words, cells=row_cells, oracle=st.booleans()), max_size=3))
+    rows = draw(st.lists(st.builds(TableRow, name=words, cells=row_cells, oracle=st.booleans()), max_size=3))
     return Table(draw(words), tuple(columns), tuple(rows), tuple(draw(st.lists(words, max_size=2))))
 
 
@@ -41,9 +41,9 @@ TABLE = Table(
     "table1, CIFAR-10",
     (Column("Lin."), Column("p", decimals=3, least=0.001)),
     (
-        Row("Fed-ADE", (Cell(73.844, 0.61, paper=Published(73.8, 0.6), best=True), Cell(0.0004))),
-        Row("w/o S_unc", (Cell(status="failed", paper=Published(71.3, 0.3)), Cell(0.25))),
-        Row("oracle-prior", (Cell(9.5, status="2 of 3 seeds"), Cell()), oracle=True),
+        TableRow("Fed-ADE", (TableCell(73.844, 0.61, paper=Published(73.8, 0.6), best=True), TableCell(0.0004))),
+        TableRow("w/o S_unc", (TableCell(status="failed", paper=Published(71.3, 0.3)), TableCell(0.25))),
+        TableRow("oracle-prior", (TableCell(9.5, status="2 of 3 seeds"), TableCell()), oracle=True),
     ),
     ("A note of 100%.",),
 )

@@ -1,16 +1,18 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedade.core.errors import FedadeError
+from fedade.reporting.grid import grid
 from fedade.reporting.outcomes import Outcome
-from fedade.reporting.table_model import Cell, Table, parts
+from fedade.reporting.table_model import Table, TableCell, parts
 from fedade.reporting.tables import printed, suite_tables, write_tables
 
 from .builders import failed, finished, planned
 
 
-def cell(table: Table, row: str, column: str) -> Cell:
+def cell(table: Table, row: str, column: str) -> TableCell:
     (cells,) = [one.cells for one in table.rows if one.name == row]
     return cells[[one.name for one in table.columns].index(column)]
 
@@ -204,3 +206,20 @@ def test_a_suite_without_cells_has_no_tables(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with pytest.raises(FedadeError, match="fig-schedules has no cells to tabulate"):
         printed("fig-schedules", [], "text")
+
+
+def test_a_label_that_a_suite_introduces_names_a_row_if_it_says_so():
+    halves = [replace(finished("A", 50.0, memory=memory), row_labels=("memory",)) for memory in (0, 5)]
+    accuracies, _ = suite_tables("mine", halves)
+    assert [row.name for row in accuracies.rows] == ["A, memory=0", "A, memory=5"]
+    assert len(suite_tables("mine", [replace(one, row_labels=()) for one in halves])) == 5, "two scenarios"
+
+
+def test_a_label_of_which_nobody_says_what_it_names_splits_no_table_in_silence():
+    with pytest.raises(FedadeError, match="'memory' of a cell: nobody said whether it names a row or a scenario"):
+        suite_tables("mine", [finished("A", 50.0, memory=0)])
+    mixed = [replace(finished("A", 50.0, seed, memory=0), row_labels=("memory",) * seed) for seed in (0, 1)]
+    with pytest.raises(FedadeError, match="'memory' names a row in one cell and a scenario in another"):
+        grid(mixed)
+    with pytest.raises(FedadeError, match="'schedule' of a cell has a place of its own"):
+        grid([replace(finished("A", 50.0), row_labels=("schedule",))])

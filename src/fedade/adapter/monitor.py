@@ -11,9 +11,9 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Plan
 from fedade.core.tree import Tree
-from fedade.maths.calibration import apply_temperature
-from fedade.maths.entropy import entropy
-from fedade.maths.reweighting import reweight
+from fedade.maths.losses.entropy import entropy
+from fedade.maths.priors.calibration import apply_temperature
+from fedade.maths.priors.reweighting import reweight
 
 
 class Verdict(NamedTuple):

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from fedade.cli.tables import print_entries
-from fedade.core.method import FederatedMethod
 from fedade.data.inventory import describe
 from fedade.experiments.presets import DEFAULT, PRESETS
 from fedade.experiments.suites import SUITES
@@ -47,7 +46,7 @@ def _methods() -> Entries:
             "summary": method.card.summary,
             "source": method.card.paper,
             "oracle": method.card.oracle,
-            "rounds": isinstance(method, FederatedMethod),
+            "rounds": method.has_rounds,
             "reference": method.card.reference,
         }
         for name, method in made.items()

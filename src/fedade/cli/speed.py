@@ -9,13 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedade.benchmarks.speed import Speed, measure
-from fedade.benchmarks.workload import WORKS
 from fedade.cli.options import Device, Json
 from fedade.cli.progress import progress_bars
 from fedade.core.errors import FedadeError
 from fedade.core.precision import Precision
 from fedade.products.run_folder import check_device
+from fedade.speed.measuring import Speed, measure
+from fedade.speed.workload import WORKS
 
 GIGA = 1e9
 

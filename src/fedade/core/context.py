@@ -1,6 +1,5 @@
 """What a method is given of one client: an argument that holds all it may know, and nothing else."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -14,8 +13,18 @@ from fedade.core.tree import Tree
 
 Whose = Literal["deployed", "own", "updated"]
 """Whose features: the deployed body's; the client's own as it entered a call; its own as `observe` leaves it."""
-Passes = dict[tuple[Whose, Frozen | Mixed], Tensor]
-"""Features of a batch that are known, by whose they are and with which statistics they were made."""
+
+
+class KnownPass(NamedTuple):
+    """A pass that was made: what went in, to be sure of what is asked for, and what came out."""
+
+    inputs: Tensor
+    model: Parameters
+    features: Tensor
+
+
+Passes = dict[tuple[Whose, Frozen | Mixed], KnownPass]
+"""By whose features they gave, and with which statistics."""
 
 
 class Truth(NamedTuple):
@@ -28,7 +37,10 @@ class Truth(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientContext:
-    """One client in one timestep. It is never written to, but remembers passes, so that each is made once."""
+    """One client in one timestep, with one state; another state, or other inputs, need another context.
+
+    It is never written to, but keeps the passes over its batch, so that each is made once.
+    """
 
     deployment: Deployment
     inputs: Tensor
@@ -72,10 +84,10 @@ class ClientContext:
         """Features of the batch under the model that `observe` will return; `predict` asks for them next."""
         return self._features("updated", model, normalisation)
 
-    def know_updated_features(self, features: Tensor) -> None:
+    def know_updated_features(self, model: Parameters, features: Tensor) -> None:
         """Keep features under the model that `observe` will return, where one of its own passes has made them."""
         if not torch.is_grad_enabled():
-            self.passes["updated", FROZEN] = features
+            self.passes["updated", FROZEN] = KnownPass(self.inputs, model, features)
 
     def after_observing(self) -> "ClientContext":
         """The same context for the state that `observe` returned."""
@@ -89,14 +101,15 @@ class ClientContext:
 
     def _features(self, whose: Whose, model: Parameters, normalisation: Frozen | Mixed) -> Tensor:
         network, known = self.deployment.network, self.passes.get((whose, normalisation))
-        # Training passes are not kept: each has a graph behind it.
-        if torch.is_grad_enabled():
-            return network.represent(model, self.inputs, normalisation)
-        if known is None:
-            known = self.passes[whose, normalisation] = network.represent(model, self.inputs, normalisation)
-        else:
-            network.count_pass(len(self.inputs))
-        return known
+        if known is None or torch.is_grad_enabled():
+            features = network.represent(model, self.inputs, normalisation)
+            if not torch.is_grad_enabled():  # training passes are not kept: each has a graph behind it
+                self.passes[whose, normalisation] = KnownPass(self.inputs, model, features)
+            return features
+        if known.inputs is not self.inputs or any(known.model[name] is not value for name, value in model.items()):
+            raise ValueError("this context knows a pass of another state or batch; make a new one for each")
+        network.count_pass(len(self.inputs))
+        return known.features
 
 
 @dataclass(frozen=True)
@@ -113,7 +126,7 @@ def context_before_first_batch(deployment: Deployment) -> ClientContext:
     return ClientContext(deployment, deployment.reference.inputs[:0], zero, zero)
 
 
-def _after_observing(passes: Mapping[tuple[Whose, Frozen | Mixed], Tensor]) -> Passes:
+def _after_observing(passes: Passes) -> Passes:
     """Passes of the deployed body stay; those of the updated model are now the client's own."""
     renamed: dict[Whose, Whose] = {"deployed": "deployed", "updated": "own"}
-    return {(renamed[whose], how): features for (whose, how), features in passes.items() if whose in renamed}
+    return {(renamed[whose], how): known for (whose, how), known in passes.items() if whose in renamed}

@@ -56,7 +56,7 @@ class Mixed:
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordingStatistics:
     """Normalises with the batch's own statistics and keeps them by layer, for running averages."""
 
     seen: dict[str, Statistics] = field(default_factory=dict)

@@ -1,14 +1,17 @@
 """Files that are either whole or absent: a kill at any moment leaves the previous version."""
 
+import io
 import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -27,8 +30,16 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where the folder is a file, there is nothing to remove
+            temporary.unlink()
         raise FedadeError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from error
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Replace a `.npy` file at once."""
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    write_bytes(path, content.getvalue())
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:

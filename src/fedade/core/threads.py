@@ -9,7 +9,12 @@ SMALL_NETWORK = 100_000
 more on a machine that does other work (docs/performance.md)."""
 
 
+def available_cores() -> int:
+    """Cores that this process may use; all of the machine's where the system keeps no such list (macOS)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def set_threads(num_parameters: int) -> None:
     """Threads for a network of this size; `OMP_NUM_THREADS`, where set, is left alone."""
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1 if num_parameters <= SMALL_NETWORK else len(os.sched_getaffinity(0)))
+        torch.set_num_threads(1 if num_parameters <= SMALL_NETWORK else available_cores())

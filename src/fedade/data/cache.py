@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from filelock import FileLock
 
 from fedade.core.errors import FedadeError
+from fedade.core.paths import cache_dir
 from fedade.data.dataset import Dataset, Labelled
-from fedade.data.readers.images import Reading, Undecoded
+from fedade.data.readers.images import ImageReading, Undecoded
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -26,11 +26,11 @@ PARTS = ("train", "test")
 
 
 def cache_root() -> Path:
-    """Where decoded images are kept: the user's cache folder."""
-    return platformdirs.user_cache_path("fedade") / "decoded"
+    """Where decoded images are kept."""
+    return cache_dir() / "decoded"
 
 
-def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], Reading]) -> Dataset:
+def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], ImageReading]) -> Dataset:
     """The dataset whose images lie in the given files, decoded now or at an earlier time.
 
     `options` is whatever else changes the pixels; `read` is called only when there is no sound entry.
@@ -60,7 +60,7 @@ def is_sound(entry: Path) -> bool:
         return False
 
 
-def _build(entry: Path, reading: Reading) -> None:
+def _build(entry: Path, reading: ImageReading) -> None:
     building = entry.with_name(f".building-{entry.name}")
     shutil.rmtree(building, ignore_errors=True)
     shutil.rmtree(entry, ignore_errors=True)
@@ -112,7 +112,7 @@ def _writable(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise FedadeError(
             f"the cache of decoded images {folder} cannot be written ({error}); "
-            "free some space or point XDG_CACHE_HOME to a folder that can be written"
+            "free some space or point FEDADE_CACHE to a folder that can be written"
         ) from error
 
 

@@ -12,7 +12,7 @@ Verdict = Literal["verified", "altered", "unknown"]
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFile:
     """A file as its authors released it: its size and its digest, written `algorithm:hex`."""
 
     size: int
@@ -24,6 +24,12 @@ class Published:
         return self.digest.partition(":")[0]
 
 
+def published_files(listing: str) -> dict[str, PublishedFile]:
+    """Files by name, from a line for each: its size, its digest and its name."""
+    lines = (line.split() for line in listing.strip().splitlines())
+    return {name: PublishedFile(int(size), digest) for size, digest, name in lines}
+
+
 def file_digest(path: Path, algorithm: str = "sha256") -> str:
     """The digest of a file's content, written `algorithm:hex`."""
     with path.open("rb") as file:
@@ -32,7 +38,7 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
     return f"{algorithm}:{hasher.hexdigest()}"
 
 
-def verdict(path: Path, published: Mapping[str, Published]) -> Verdict:
+def verdict(path: Path, published: Mapping[str, PublishedFile]) -> Verdict:
     """Whether a file is the published one of its name, an altered copy of it, or not one we know.
 
     The same name exists in other releases, so only a copy of the published size counts as altered.
@@ -45,7 +51,7 @@ def verdict(path: Path, published: Mapping[str, Published]) -> Verdict:
     return "altered" if path.stat().st_size == release.size else "unknown"
 
 
-def refuse_altered(path: Path, published: Mapping[str, Published]) -> None:
+def refuse_altered(path: Path, published: Mapping[str, PublishedFile]) -> None:
     """Raise when a file has the name and size of a published one but not its content."""
     if verdict(path, published) == "altered":
         release = published[path.name]

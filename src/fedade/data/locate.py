@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import platformdirs
-
 from fedade.core.errors import FedadeError
-from fedade.data.readers.images import Reading
+from fedade.core.paths import cache_dir
+from fedade.data.readers.images import ImageReading
 
 DATA_VARIABLE = "FEDADE_DATA"
 
@@ -25,13 +24,13 @@ class Reader(Protocol):
         """The files that the reading depends on."""
         ...
 
-    def read(self, folder: Path) -> Reading:
+    def read(self, folder: Path) -> ImageReading:
         """The dataset in the folder."""
         ...
 
 
 @dataclass(frozen=True)
-class Layout:
+class DiskLayout:
     """One way in which a dataset is known to lie on disk."""
 
     folders: tuple[str, ...]
@@ -42,7 +41,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Found:
+class Copy:
     """A folder that holds a dataset, the data folder it lies in, and the reader that understands it."""
 
     root: Path
@@ -63,12 +62,12 @@ def search_path(data_dir: Path | None = None) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(root for root in candidates if root is not None))
 
 
-def find(layouts: Iterable[Layout], data_dir: Path | None = None) -> list[Found]:
+def find(layouts: Iterable[DiskLayout], data_dir: Path | None = None) -> list[Copy]:
     """The copies of a dataset in the first data folder that has any, in the order of its layouts."""
     known = tuple(layouts)
     for root in search_path(data_dir):
         copies = [
-            Found(root, folder, layout.reader)
+            Copy(root, folder, layout.reader)
             for layout in known
             for folder in subfolders(root, layout.folders)
             if layout.reader.recognises(folder)
@@ -90,4 +89,4 @@ def _from_environment() -> Path | None:
 
 
 def _user_cache() -> Path:
-    return platformdirs.user_cache_path("fedade") / "datasets"
+    return cache_dir() / "datasets"

@@ -11,11 +11,10 @@ from scipy import ndimage
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
+from fedade.data.corruptions.registry import MAX_SEVERITY
 
 Images = NDArray[np.float64]
 """`[N, 1, height, width]` on a 0..1 scale."""
-
-SEVERITIES = 5
 
 
 def _noise(images: Images, strength: float, generator: np.random.Generator) -> Images:
@@ -55,15 +54,18 @@ SENSOR_CORRUPTIONS: Mapping[str, Callable[[Images, float, np.random.Generator], 
     "vignette": _vignette,
 }
 
+SENSOR_STANDARD = ("noise", "dead_pixels", "blur", "low_contrast", "bright", "vignette")
+"""What clients meet unless others are named, in this order; one that is added joins by being named."""
+
 
 def corrupt_sensor(pixels: NDArray[np.uint8], name: str, severity: int, seed: int = 0) -> NDArray[np.uint8]:
     """Grey images `[N, 1, height, width]` as a faulty sensor gives them; severity 0 is clean, 5 is worst."""
     if name not in SENSOR_CORRUPTIONS:
         raise FedadeError(f"unknown corruption {name!r}; for grey images: {', '.join(SENSOR_CORRUPTIONS)}")
-    if severity not in range(SEVERITIES + 1):
-        raise FedadeError(f"severity {severity} of {name} does not exist; choose 0 (clean) to {SEVERITIES}")
+    if severity not in range(MAX_SEVERITY + 1):
+        raise FedadeError(f"severity {severity} of {name} does not exist; choose 0 (clean) to {MAX_SEVERITY}")
     if severity == 0:
         return pixels
     generator = Seeds(seed).generator(f"sensor-{name}", severity=severity)
-    seen = SENSOR_CORRUPTIONS[name](pixels / 255, severity / SEVERITIES, generator)
+    seen = SENSOR_CORRUPTIONS[name](pixels / 255, severity / MAX_SEVERITY, generator)
     return np.round(np.clip(seen, 0, 1) * 255).astype(np.uint8)

@@ -1,39 +1,214 @@
-"""The datasets known by name: how large they are, where they may lie, and where they are published."""
+"""Kinds of dataset: how each is found on disk, read, fetched and described.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+A dataset is one of these, in a module of `fedade.data.known`, and a line in `DATASETS`.
+"""
 
-from fedade.data import published
-from fedade.data.checksums import Published
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedade.core.errors import FedadeError
+from fedade.data.cache import decoded
+from fedade.data.checksums import PublishedFile, refuse_altered, verdict
+from fedade.data.corruptions import PUBLISHED
 from fedade.data.dataset import Dataset
-from fedade.data.digits import digits
-from fedade.data.download import Archive
-from fedade.data.lama import NUM_FACTS, NUM_RELATIONS
-from fedade.data.locate import Layout
-from fedade.data.readers.cifar_pickle import CifarBatches
-from fedade.data.readers.parquet import ParquetShards
-from fedade.data.readers.tiny_folder import TinyFolder
+from fedade.data.download import Archive, Progress, UnreachableError, download
+from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
+from fedade.data.readers import cifar_c
+from fedade.data.readers.images import ImageReading
+from fedade.data.texts import TextDataset, TextInput
+
+
+class Spec(Protocol):
+    """What is known about a dataset."""
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        """All of it, or an error that says where it was looked for."""
+        ...
+
+    def where(self, data_dir: Path | None) -> Path | None:
+        """The folder that it is read from; None when it is not on disk, or installed."""
+        ...
+
+    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+        """Download it to a folder unless a complete copy is on disk; returns its folder."""
+        ...
+
+    def entry(self, data_dir: Path | None) -> dict[str, Any]:
+        """`classes`, `examples`, `status`, `where` and `remark`; no image is decoded to find out."""
+        ...
+
+    def verdicts(self, data_dir: Path | None) -> dict[str, str]:
+        """What checksums say about each of its files."""
+        ...
 
 
 @dataclass(frozen=True)
-class DatasetSpec:
-    """A dataset on disk: its true size, the layouts it is read from, its public archive and checksums."""
+class BundledSpec:
+    """A dataset that is installed with the package."""
 
+    name: str
+    make: Callable[[], Dataset]
+    origin: str
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        return self.make()
+
+    def where(self, data_dir: Path | None) -> Path | None:
+        return None
+
+    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+        return None
+
+    def entry(self, data_dir: Path | None) -> dict[str, Any]:
+        dataset = self.make()
+        return _entry(dataset.num_classes, len(dataset.train) + len(dataset.test), "found", None, self.origin)
+
+    def verdicts(self, data_dir: Path | None) -> dict[str, str]:
+        return {}
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """A dataset of images on disk: its true size, the layouts it is read from, its public archive and checksums."""
+
+    name: str
     num_classes: int
     train_images: int
     test_images: int
-    layouts: tuple[Layout, ...]
+    layouts: tuple[DiskLayout, ...]
     archive: Archive
-    published: Mapping[str, Published]
+    published: Mapping[str, PublishedFile]
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        copy = self.best_copy(data_dir)
+        if copy is None:
+            layouts = " or ".join(layout.holds for layout in self.layouts)
+            raise FedadeError(
+                f"no copy of {self.name} in {_places(data_dir)}; run `fedade data fetch {self.name}`, or put {layouts} "
+                f"into one of these folders, or name another with --data-dir or {DATA_VARIABLE}"
+            )
+        files = copy.reader.files(copy.folder)
+
+        def read() -> ImageReading:
+            for path in files:
+                refuse_altered(path, self.published)
+            reading = copy.reader.read(copy.folder)
+            self._refuse_surplus(reading)
+            return reading
+
+        dataset = decoded(self.name, files, repr(copy.reader), read)
+        return replace(dataset, partial=self.missing_images(len(dataset.train), len(dataset.test)))
+
+    def where(self, data_dir: Path | None) -> Path | None:
+        copy = self.best_copy(data_dir)
+        return copy.folder if copy else None
+
+    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+        copy = self.best_copy(data_dir)
+        if copy is not None and self._is_complete(copy):
+            return copy.folder
+        # In the folder of a partial copy, so that the search meets both and prefers the complete one.
+        return _fetched(self.name, self.archive, copy.root if copy and data_dir is None else target, progress)
+
+    def entry(self, data_dir: Path | None) -> dict[str, Any]:
+        copy, images = self.best_copy(data_dir), self.train_images + self.test_images
+        if copy is None:
+            return _entry(self.num_classes, images, "missing", None, None)
+        return _entry(self.num_classes, images, *_status(copy.folder, lambda: self._lacking(copy)))
+
+    def verdicts(self, data_dir: Path | None) -> dict[str, str]:
+        """Images that lie singly have no published checksums and are left out."""
+        copy = self.best_copy(data_dir)
+        files = copy.reader.files(copy.folder) if copy else []
+        known = [path for path in files if path.name in self.published or path.suffix != ".JPEG"]
+        return {path.name: verdict(path, self.published) for path in known}
+
+    def best_copy(self, data_dir: Path | None) -> Copy | None:
+        """The copy to read: in the first data folder that has any, a complete one if there is one."""
+        copies = find(self.layouts, data_dir)
+        if len(copies) < 2:
+            return copies[0] if copies else None
+        return next(filter(self._is_complete, copies), copies[0])
+
+    def missing_images(self, train_images: int, test_images: int) -> str | None:
+        """What a copy lacks, such as "30,000 of 50,000 training images"; None when it is whole."""
+        lacking = [
+            f"{present:,} of {expected:,} {part} images"
+            for part, present, expected in self._counts(train_images, test_images)
+            if present < expected
+        ]
+        return ", ".join(lacking) or None
+
+    def _is_complete(self, copy: Copy) -> bool:
+        try:
+            return self._lacking(copy) is None
+        except FedadeError:
+            return False
+
+    def _lacking(self, copy: Copy) -> str | None:
+        reading = copy.reader.read(copy.folder)
+        return self.missing_images(len(reading.train.labels), len(reading.test.labels))
+
+    def _refuse_surplus(self, reading: ImageReading) -> None:
+        for part, present, expected in self._counts(len(reading.train.labels), len(reading.test.labels)):
+            if present > expected:
+                raise FedadeError(
+                    f"{reading.source} holds {present:,} {part} images, the dataset has {expected:,}; "
+                    "remove files that belong to another copy"
+                )
+
+    def _counts(self, train_images: int, test_images: int) -> tuple[tuple[str, int, int], ...]:
+        return ("training", train_images, self.train_images), ("test", test_images, self.test_images)
 
 
 @dataclass(frozen=True)
 class CorruptedSpec:
-    """A covariate benchmark: a clean dataset, and where the arrays of its corrupted test images may lie."""
+    """A covariate benchmark: a clean dataset, and where the arrays of its corrupted test images may lie.
 
-    clean: str
+    Corruptions that are not on disk are generated.
+    """
+
+    name: str
+    clean: ImageSpec
     folders: tuple[str, ...]
     archive: Archive
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        dataset, folder = self.clean.load(data_dir), self.corruptions_folder(data_dir)
+        labels = cifar_c.read_labels(folder) if folder else None
+        if labels is not None and not np.array_equal(labels, dataset.test.labels):
+            raise FedadeError(
+                f"{folder}/labels.npy differs from the labels of the clean test images; "
+                "use the arrays that belong to this dataset"
+            )
+        return replace(dataset, name=self.name)
+
+    def where(self, data_dir: Path | None) -> Path | None:
+        return self.corruptions_folder(data_dir) or self.clean.where(data_dir)
+
+    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+        self.clean.fetch(data_dir, target, progress)
+        folder = self.corruptions_folder(data_dir)
+        if folder is not None and len(cifar_c.files(folder)) == len(PUBLISHED):
+            return folder
+        return _fetched(self.name, self.archive, target, progress)
+
+    def entry(self, data_dir: Path | None) -> dict[str, Any]:
+        folder = self.corruptions_folder(data_dir)
+        present = len(cifar_c.files(folder)) if folder else 0
+        remark = f"{present} of {len(PUBLISHED)} published corruptions on disk; the others are generated"
+        return {**self.clean.entry(data_dir), "remark": remark}
+
+    def verdicts(self, data_dir: Path | None) -> dict[str, str]:
+        return self.clean.verdicts(data_dir)
+
+    def corruptions_folder(self, data_dir: Path | None) -> Path | None:
+        """The folder of published corruptions, where there is one."""
+        return _first(self.folders, data_dir, cifar_c.recognises)
 
 
 @dataclass(frozen=True)
@@ -43,157 +218,84 @@ class TextSpec:
     It is not fetched by the package: the authors publish no checksum to hold a download against.
     """
 
+    name: str
     num_classes: int
     facts: int
     folders: tuple[str, ...]
     holds: str
     """What such a folder holds, in words for a message."""
     url: str
+    recognises: Callable[[Path], bool]
+    """Whether a folder holds it."""
+    files: Callable[[Path], list[Path]]
+    """The files in a folder that the reading depends on."""
+    read: Callable[[Path, TextInput], TextDataset]
+    """The texts of a folder, put into words as asked."""
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        raise FedadeError(
+            f"dataset {self.name!r} holds texts, not images; choose a model that reads texts, or another dataset"
+        )
+
+    def load_texts(self, data_dir: Path | None, form: TextInput = "evidence") -> TextDataset:
+        """The texts, before a tokeniser turns them into numbers."""
+        return self.read(self._folder(data_dir), form)
+
+    def where(self, data_dir: Path | None) -> Path | None:
+        return _first(self.folders, data_dir, self.recognises)
+
+    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+        return self._folder(data_dir)
+
+    def entry(self, data_dir: Path | None) -> dict[str, Any]:
+        folder = self.where(data_dir)
+        if folder is None:
+            return _entry(self.num_classes, self.facts, "missing", None, None)
+        return _entry(self.num_classes, self.facts, *_status(folder, lambda: self.load_texts(data_dir).partial))
+
+    def verdicts(self, data_dir: Path | None) -> dict[str, str]:
+        folder = self.where(data_dir)
+        return {path.name: "unknown" for path in self.files(folder)} if folder else {}
+
+    def _folder(self, data_dir: Path | None) -> Path:
+        folder = self.where(data_dir)
+        if folder is None:
+            raise FedadeError(
+                f"no copy of {self.name} in {_places(data_dir)}, and it is not fetched, because no checksum of it is "
+                f"published; unpack {self.url} so that {self.holds} lie in one of these folders, "
+                f"or name another with --data-dir or {DATA_VARIABLE}"
+            )
+        return folder
 
 
-@dataclass(frozen=True)
-class BundledSpec:
-    """A dataset that is installed with the package."""
-
-    load: Callable[[], Dataset]
-    origin: str
+def _first(folders: Iterable[str], data_dir: Path | None, recognises: Callable[[Path], bool]) -> Path | None:
+    candidates = (folder for root in search_path(data_dir) for folder in subfolders(root, folders))
+    return next(filter(recognises, candidates), None)
 
 
-CIFAR10 = DatasetSpec(
-    num_classes=10,
-    train_images=50_000,
-    test_images=10_000,
-    layouts=(
-        Layout(
-            folders=(
-                "cifar10/plain_text",
-                "plain_text",
-                "cifar10",
-                "datasets--uoft-cs--cifar10/snapshots/*/plain_text",
-                ".",
-            ),
-            holds="cifar10/plain_text/train-*.parquet and test-*.parquet",
-            reader=ParquetShards(image="img", label="label", num_classes=10),
-        ),
-        Layout(
-            folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."),
-            holds="cifar-10-batches-py/",
-            reader=CifarBatches(
-                train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-                test="test_batch",
-                labels="labels",
-                meta="batches.meta",
-                names="label_names",
-                num_classes=10,
-            ),
-        ),
-    ),
-    archive=Archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-        "cifar-10-batches-py",
-    ),
-    published=published.CIFAR10,
-)
+def _places(data_dir: Path | None) -> str:
+    return ", ".join(map(str, search_path(data_dir)))
 
-CIFAR100 = DatasetSpec(
-    num_classes=100,
-    train_images=50_000,
-    test_images=10_000,
-    layouts=(
-        Layout(
-            folders=(
-                "cifar100/cifar100",
-                "cifar100",
-                "datasets--uoft-cs--cifar100/snapshots/*/cifar100",
-                ".",
-            ),
-            holds="cifar100/train-*.parquet and test-*.parquet",
-            reader=ParquetShards(image="img", label="fine_label", num_classes=100),
-        ),
-        Layout(
-            folders=("cifar-100-python", "cifar100/cifar-100-python", "."),
-            holds="cifar-100-python/",
-            reader=CifarBatches(
-                train=("train",),
-                test="test",
-                labels="fine_labels",
-                meta="meta",
-                names="fine_label_names",
-                num_classes=100,
-            ),
-        ),
-    ),
-    archive=Archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-        "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-        "cifar-100-python",
-    ),
-    published=published.CIFAR100,
-)
 
-TINY_IMAGENET = DatasetSpec(
-    num_classes=200,
-    train_images=100_000,
-    test_images=10_000,
-    layouts=(
-        Layout(
-            folders=(
-                "tiny-imagenet/data",
-                "tiny-imagenet",
-                "datasets--zh-plus--tiny-imagenet/snapshots/*/data",
-                ".",
-            ),
-            holds="tiny-imagenet/data/train-*.parquet and valid-*.parquet",
-            reader=ParquetShards(image="image", label="label", num_classes=200, test="valid"),
-        ),
-        Layout(
-            folders=("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "."),
-            holds="tiny-imagenet-200/",
-            reader=TinyFolder(num_classes=200),
-        ),
-    ),
-    archive=Archive(
-        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-        "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
-        "tiny-imagenet-200",
-    ),
-    published=published.TINY_IMAGENET,
-)
+def _fetched(name: str, archive: Archive, target: Path, progress: Progress | None) -> Path:
+    try:
+        return download(archive, target, progress)
+    except UnreachableError as error:
+        raise FedadeError(
+            f"no complete copy of {name} in {_places(target)}, and {error}; download it elsewhere and unpack "
+            f"{archive.folder}/ into {target}, or name a folder that has it (--data-dir or {DATA_VARIABLE})"
+        ) from error
 
-LAMA_TREX = TextSpec(
-    num_classes=NUM_RELATIONS,
-    facts=NUM_FACTS,
-    folders=("lama_trex", "lama-trex", "LAMA/data", "LAMA", "lama", "data", "."),
-    holds="TREx/P*.jsonl and relations.jsonl",
-    url="https://dl.fbaipublicfiles.com/LAMA/data.zip",
-)
 
-Spec = DatasetSpec | CorruptedSpec | TextSpec | BundledSpec
+def _status(folder: Path, lacking: Callable[[], str | None]) -> tuple[str, Path, str | None]:
+    """Whether a copy is whole, and what it lacks or what is wrong with it."""
+    try:
+        remark = lacking()
+    except FedadeError as error:
+        return "damaged", folder, str(error)
+    return ("partial" if remark else "found"), folder, remark
 
-DATASETS: Mapping[str, Spec] = {
-    "digits": BundledSpec(digits, "installed with scikit-learn"),
-    "cifar10": CIFAR10,
-    "cifar100": CIFAR100,
-    "tiny-imagenet": TINY_IMAGENET,
-    "cifar10-c": CorruptedSpec(
-        "cifar10",
-        ("CIFAR-10-C", "cifar10-c"),
-        Archive(
-            "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
-            "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
-            "CIFAR-10-C",
-        ),
-    ),
-    "cifar100-c": CorruptedSpec(
-        "cifar100",
-        ("CIFAR-100-C", "cifar100-c"),
-        Archive(
-            "https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",
-            "md5:11f0ed0f1191edbf9fa23466ae6021d3",
-            "CIFAR-100-C",
-        ),
-    ),
-    "lama-trex": LAMA_TREX,
-}
-"""Every dataset by its name; the corrupted ones are generated where their arrays are not on disk."""
+
+def _entry(classes: int, examples: int, status: str, where: Path | None, remark: str | None) -> dict[str, Any]:
+    folder = str(where) if where else None
+    return {"classes": classes, "examples": examples, "status": status, "where": folder, "remark": remark}

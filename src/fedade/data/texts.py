@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TextInput = Literal["evidence", "paraphrase", "pair", "template"]
-"""How a fact is put into words (`fedade.data.lama`)."""
+"""How a fact is put into words (`fedade.data.known.lama`)."""
 
 
 @dataclass(frozen=True)

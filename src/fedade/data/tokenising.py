@@ -1,7 +1,6 @@
 """Texts as rows of token numbers, made once and kept on disk."""
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache
     rows = _stored(path, sum(map(len, parts)))
     if rows is None:
         tokens = [numbers for part in parts for numbers in _fitting(part, tokeniser, max_tokens)]
-        storage.write_bytes(path, _as_file(_padded(tokens)))
+        storage.write_array(path, _padded(tokens))
         rows = _stored(path, len(tokens))
         assert rows is not None  # noqa: S101 - it was written just now
     if rows.shape[1] > tokeniser.context:
@@ -49,13 +48,13 @@ def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache
 
 
 def _key(parts: Sequence[LabelledTexts], tokeniser: Tokeniser, max_tokens: int) -> str:
-    told = [
+    identity = [
         FORMAT_VERSION,
         tokeniser.fingerprint,
         max_tokens,
         [[part.texts, part.focus, part.questions] for part in parts],
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
 def _stored(path: Path, number: int) -> NDArray[np.int32] | None:
@@ -67,12 +66,6 @@ def _stored(path: Path, number: int) -> NDArray[np.int32] | None:
     return rows if rows.dtype == np.int32 and rows.ndim == 2 and len(rows) == number else None
 
 
-def _as_file(rows: NDArray[np.int32]) -> bytes:
-    file = io.BytesIO()
-    np.save(file, rows, allow_pickle=False)
-    return file.getvalue()
-
-
 def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     rows = np.full((len(tokens), max(map(len, tokens))), PADDING, dtype=np.int32)
     for row, numbers in zip(rows, tokens, strict=True):
@@ -81,10 +74,10 @@ def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:
 
 
 def _fitting(part: LabelledTexts, tokeniser: Tokeniser, limit: int) -> Iterator[list[int]]:
-    whole = tokeniser([_read(*said) for said in zip(part.texts, part.questions, strict=True)])
+    whole = tokeniser([_read(*pair) for pair in zip(part.texts, part.questions, strict=True)])
     for row, numbers in enumerate(whole):
         if len(numbers) > limit:
-            yield _cut(part.texts[row], part.focus[row], part.questions[row], tokeniser, limit)
+            yield cut(part.texts[row], part.focus[row], part.questions[row], tokeniser, limit)
         else:
             yield numbers
 
@@ -93,19 +86,19 @@ def _read(text: str, question: str) -> str:
     return f"{text} {question}" if text and question else text or question
 
 
-def _cut(text: str, focus: Sequence[str], question: str, tokeniser: Tokeniser, limit: int) -> list[int]:
+def cut(text: str, focus: Sequence[str], question: str, tokeniser: Tokeniser, limit: int) -> list[int]:
     """Tokens of the question after as many words as fit, those nearest to the focus."""
     words = text.split()
     nearest = _by_nearness(words, focus)
 
-    def of(number: int) -> list[int]:
+    def first_words(number: int) -> list[int]:
         return tokeniser([_read(" ".join(words[place] for place in sorted(nearest[:number])), question)])[0]
 
     fits, beyond = 0, len(words)
     while beyond - fits > 1:
         middle = (fits + beyond) // 2
-        fits, beyond = (middle, beyond) if len(of(middle)) <= limit else (fits, middle)
-    return of(fits)[-limit:]
+        fits, beyond = (middle, beyond) if len(first_words(middle)) <= limit else (fits, middle)
+    return first_words(fits)[-limit:]
 
 
 def _by_nearness(words: Sequence[str], focus: Sequence[str]) -> list[int]:
@@ -114,10 +107,10 @@ def _by_nearness(words: Sequence[str], focus: Sequence[str]) -> list[int]:
     line = " ".join(words)
     inside = np.zeros(len(words), dtype=bool)
     for part in filter(None, focus):
-        found = line.find(part)
-        while found >= 0:
-            inside |= (starts[1:] - 1 > found) & (starts[:-1] < found + len(part))
-            found = line.find(part, found + len(part))
+        place = line.find(part)
+        while place >= 0:
+            inside |= (starts[1:] - 1 > place) & (starts[:-1] < place + len(part))
+            place = line.find(part, place + len(part))
     places = np.arange(len(words))
     anchors = np.flatnonzero(inside) if inside.any() else places[:1]
     distance = np.abs(places[:, None] - anchors).min(1)

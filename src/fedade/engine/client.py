@@ -41,20 +41,6 @@ def client_context(
     return ClientContext(deployment, inputs, at, drawn, shared, truth)
 
 
-def round_context(
-    deployment: Deployment,
-    inputs: Tensor,
-    timestep: int,
-    key: int,
-    shared: Shared,
-    truth: Truth | None,
-    downlink: Tree = (),
-) -> RoundContext:
-    """What a participant's method is given in a round, whose key it is."""
-    at, drawn = (torch.tensor(value, device=inputs.device) for value in (timestep, key))
-    return RoundContext(deployment, inputs, at, drawn, shared, truth, downlink=downlink)
-
-
 def observed(
     method: Method, scoring: ClientContext, state: Tree, truth: Truth | None, counter: PassCounter | None
 ) -> tuple[Tree, Plan, ClientContext]:

@@ -16,21 +16,15 @@ from fedade.engine.steps import Steps
 Step = Callable[..., Tree]
 
 
-class Running(Protocol):
+@dataclass(frozen=True)
+class Running:
     """The steps of all federations, `[F, ...]`, during one run."""
 
-    @property
-    def score(self) -> Step: ...
-
-    @property
-    def observe(self) -> Step: ...
-
-    @property
-    def exchange(self) -> Step: ...
-
-    def end_timestep(self) -> None:
-        """Keep the host from running far ahead of the device."""
-        ...
+    score: Step
+    observe: Step
+    exchange: Step
+    end_timestep: Callable[[], None]
+    """Called after each timestep: keeps the host from running far ahead of the device."""
 
 
 class Execution(Protocol):
@@ -39,19 +33,11 @@ class Execution(Protocol):
     def begin(self, steps: Steps) -> Running: ...
 
 
-@dataclass(frozen=True)
-class _Steps:
-    score: Step
-    observe: Step
-    exchange: Step
-    end_timestep: Callable[[], None]
-
-
 def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], end_timestep: Callable[[], None]) -> Running:
     def over(step: Step) -> Step:
         return wrapped(lambda *arguments: steps.maps.federations(step, *arguments))
 
-    return _Steps(over(steps.score), over(steps.observe), over(steps.exchange), end_timestep)
+    return Running(over(steps.score), over(steps.observe), over(steps.exchange), end_timestep)
 
 
 @dataclass(frozen=True)

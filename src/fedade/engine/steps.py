@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.context import ClientContext, Passes, RoundContext, Truth
+from fedade.core.context import ClientContext, KnownPass, Passes, RoundContext, Truth
 from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment
 from fedade.core.method import Method, Shared, with_rounds
@@ -144,7 +144,9 @@ class Steps:
 
     def _scoring(self, shared: Shared, own: StepBatch) -> ClientContext:
         """A client as it is scored: without labels, and its passes, which are the experiment's, are not counted."""
-        passes: Passes = {("deployed", FROZEN): own.features} if isinstance(own.features, Tensor) else {}
+        passes: Passes = {}
+        if isinstance(own.features, Tensor):
+            passes["deployed", FROZEN] = KnownPass(own.inputs, self.deployment.parameters, own.features)
         return ClientContext(self.deployment, own.inputs, own.timestep, own.key, shared, passes=passes)
 
     def _in_round(

@@ -29,6 +29,8 @@ class Cell:
     experiment: Experiment
     title: str
     """One line that tells it from the cells beside it."""
+    row_labels: tuple[str, ...] = ()
+    """Labels that, besides `row` and `method`, say which row of a table it is in; the others name its scenario."""
 
     @property
     def method(self) -> str:

@@ -1,9 +1,8 @@
 """An experiment as one frozen, validated object."""
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import (
@@ -16,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.precision import Precision
@@ -97,7 +97,7 @@ class MethodEntry(BaseModel):
     @classmethod
     def _registered(cls, method: str) -> str:
         if method not in METHODS:
-            raise ValueError(f"unknown method {method!r}{nearest(method, METHODS)}")
+            raise ValueError(f"unknown method {method!r}{hint(method, METHODS)}")
         return method
 
     @model_serializer
@@ -177,7 +177,7 @@ class Experiment(BaseModel):
 def build_method(name: str, settings: Mapping[str, Any]) -> Method:
     """A registered method with its settings; one that it does not have is an error that names the nearest."""
     if name not in METHODS:
-        raise FedadeError(f"method.{name}: unknown method {name!r}{nearest(name, METHODS)}")
+        raise FedadeError(f"method.{name}: unknown method {name!r}{hint(name, METHODS)}")
     try:
         return METHODS[name](**settings)
     except ValidationError as error:
@@ -204,26 +204,19 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
     return {**below, **both}
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, as the end of an error's line; else all of them."""
-    choices = sorted(known)
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; choose from {', '.join(choices)}"
-
-
 def explain(error: ValidationError, prefix: str) -> str:
     """The first thing that is wrong, in one line."""
     first = error.errors(include_url=False)[0]
     path = ".".join(str(part) for part in ((prefix,) if prefix else ()) + first["loc"])
     if first["type"] == "extra_forbidden":
         where = prefix or "scenario, protocol, methods, method, seeds, execution"
-        return f"{path}: there is no such setting{_settings_nearest(str(first['loc'][-1]), prefix, where)}"
+        return f"{path}: there is no such setting{_settings_hint(str(first['loc'][-1]), prefix, where)}"
     message = first["msg"].removeprefix("Value error, ")
     given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {first['input']!r})"
     return f"{path}: {message[0].lower()}{message[1:]}{given}"
 
 
-def _settings_nearest(key: str, method: str, where: str) -> str:
+def _settings_hint(key: str, method: str, where: str) -> str:
     if method not in METHODS:
         return f" in {where}; docs/configuration.md shows all"
-    return f" of {method}{nearest(key, settings_of(method))}"
+    return f" of {method}{hint(key, settings_of(method))}"

@@ -10,7 +10,7 @@ from fedade.core.events import Report
 from fedade.core.paths import cache_dir
 from fedade.experiments.settings import experiment_from
 from fedade.flower.bundle import write_bundle
-from fedade.flower.settings import CONFIG, Task, task_from
+from fedade.flower.settings import CONFIG, FlowerTask, task_from
 from fedade.scenarios import build_deployment
 
 DEPLOYMENT = "deployment.safetensors"
@@ -72,7 +72,7 @@ def init_app(folder: Path, settings: Mapping[str, Any], report: Report) -> list[
     return [*write_app(folder, task), stored]
 
 
-def write_app(folder: Path, task: Task) -> list[Path]:
+def write_app(folder: Path, task: FlowerTask) -> list[Path]:
     """Write the files of a task's app; returns them."""
     package = folder / "fedade_app"
     texts = {

@@ -38,12 +38,14 @@ def read_bundle(path: Path, expected: str) -> Deployment:
         raise FedadeError(f"deployment {path} is missing; copy the file that `fedade flower init` wrote to this host")
     if digest(path) != expected:
         raise FedadeError(f"deployment {path} is not the one of this app; copy the app's own deployment.safetensors")
-    said = json.loads(storage.load_tensors(path)[1].get(STRUCTURE, "null"))
-    if said is None:
+    structure = json.loads(storage.load_tensors(path)[1].get(STRUCTURE, "null"))
+    if structure is None:
         raise FedadeError(f"deployment {path} does not describe its network; write it with `fedade flower init`")
-    pixels = Pixels(said["pixel_mean"], said["pixel_deviation"], scale=1.0)
-    network = build(said["model"], tuple(said["input_shape"]), said["num_classes"], pixels, said["seed"])
-    return load_deployment(path, network, Split(tuple(said["personal"])))
+    pixels = Pixels(structure["pixel_mean"], structure["pixel_deviation"], scale=1.0)
+    network = build(
+        structure["model"], tuple(structure["input_shape"]), structure["num_classes"], pixels, structure["seed"]
+    )
+    return load_deployment(path, network, Split(tuple(structure["personal"])))
 
 
 def digest(path: Path) -> str:

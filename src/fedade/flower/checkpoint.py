@@ -30,7 +30,7 @@ class Progress:
     unanswered: int = 0
     """Turns of clients that did not count."""
     rows: list[PlainRow] = field(default_factory=list)
-    """Of the trace, since the last checkpoint."""
+    """Rows of the trace since the last checkpoint."""
 
 
 def save(folder: Path, progress: Progress, members: list[Member]) -> None:
@@ -42,9 +42,9 @@ def save(folder: Path, progress: Progress, members: list[Member]) -> None:
     named = {f"shared/{name}": leaf for name, leaf in named_leaves(progress.shared).items()}
     for member in members:
         named |= {f"downlink/{member.number}/{name}": leaf for name, leaf in member.downlink.items()}
-    said = {name: getattr(progress, name) for name in _SAID}
-    said["members"] = [_plain(member) for member in members]
-    storage.save_tensors(folder / FILE, named, {"progress": json.dumps(said)})
+    content = {name: getattr(progress, name) for name in _FIELDS}
+    content["members"] = [_plain(member) for member in members]
+    storage.save_tensors(folder / FILE, named, {"progress": json.dumps(content)})
 
 
 def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
@@ -53,9 +53,11 @@ def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
     if not path.exists():
         return None
     named, metadata = storage.load_tensors(path)
-    said: dict[str, Any] = json.loads(metadata["progress"])
-    members = [Member(**plain, downlink=_below(named, f"downlink/{plain['number']}/")) for plain in said.pop("members")]
-    return Progress(shared=tree_like(form, _below(named, "shared/")), **said), members
+    content: dict[str, Any] = json.loads(metadata["progress"])
+    members = [
+        Member(**plain, downlink=_below(named, f"downlink/{plain['number']}/")) for plain in content.pop("members")
+    ]
+    return Progress(shared=tree_like(form, _below(named, "shared/")), **content), members
 
 
 def rows(folder: Path, turn: int) -> list[PlainRow]:
@@ -70,7 +72,7 @@ def discard(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-_SAID = ("run", "turn", "version", "seconds", "refused", "unanswered")
+_FIELDS = ("run", "turn", "version", "seconds", "refused", "unanswered")
 
 
 def _plain(member: Member) -> dict[str, Any]:

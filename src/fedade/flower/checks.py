@@ -5,7 +5,7 @@ import math
 import torch
 
 from fedade.core.errors import FedadeError
-from fedade.flower.wire import Answer, Named, Outcome
+from fedade.flower.wire import Answer, Named, TurnOutcome
 
 
 def check_update(answer: Answer, form: Named, shared: Named, max_update: float) -> None:
@@ -14,7 +14,7 @@ def check_update(answer: Answer, form: Named, shared: Named, max_update: float) 
     Names, shapes, types, finite values, and how far it lies from the shared layers that were sent, in norms of these.
     What the method sends beside them is measured by its own norm.
     """
-    if answer.outcome is not Outcome.done:
+    if answer.outcome is not TurnOutcome.done:
         return
     if answer.samples < 1:
         raise FedadeError("it counts no sample")

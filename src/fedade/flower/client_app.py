@@ -16,11 +16,11 @@ from fedade.core.threads import set_threads
 from fedade.flower.bundle import read_bundle
 from fedade.flower.identity import Identity
 from fedade.flower.privacy import clipped
-from fedade.flower.settings import PartitionStream, Task, read_task
+from fedade.flower.settings import FlowerTask, PartitionStream, read_task
 from fedade.flower.snapshots import Store
-from fedade.flower.streams import ClientStream, Partition, real_stream
+from fedade.flower.streams import ClientStream, SimulatedStream, real_stream
 from fedade.flower.turns import Client
-from fedade.flower.wire import Answer, Outcome, answer_record, read_instruction
+from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
 from fedade.scenarios import build_scenario
 
 log = logging.getLogger("flwr.fedade")
@@ -45,17 +45,17 @@ def client_app(folder: Path) -> ClientApp:
 def _answer(folder: Path, message: Message, context: Context) -> Answer:
     """The client's answer; of a failure the server learns that it happened, and only the client's own log why."""
     try:
-        told = read_instruction(message.content)
+        instruction = read_instruction(message.content)
         identity = Identity.of(context.node_config, context.run_config)
-        return make_client(_task(folder), identity, told.run).take_turn(told)
+        return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
     except FedadeError as error:
         log.error("turn failed: %s", error)
     except Exception:
         log.exception("turn failed")
-    return Answer(Outcome.failed)
+    return Answer(TurnOutcome.failed)
 
 
-def make_client(task: Task, identity: Identity, run: str) -> Client:
+def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
     """The client of one message, from the task and its identity."""
     method = task.method()
     stream, deployment = _surroundings(task, identity)
@@ -71,15 +71,15 @@ def make_client(task: Task, identity: Identity, run: str) -> Client:
     )
 
 
-def _surroundings(task: Task, identity: Identity) -> tuple[ClientStream, Deployment]:
+def _surroundings(task: FlowerTask, identity: Identity) -> tuple[ClientStream, Deployment]:
     if isinstance(task.flower.stream, PartitionStream):
         scenario = _scenario(task.model_dump_json())
-        return Partition(scenario.streams, identity.number_in(task.flower)), scenario.deployment
+        return SimulatedStream(scenario.streams, identity.number_in(task.flower)), scenario.deployment
     deployment = stored_deployment(task, identity.deployment)
     return real_stream(task.flower.stream, identity.name, identity.stream), deployment
 
 
-def stored_deployment(task: Task, path: Path | None) -> Deployment:
+def stored_deployment(task: FlowerTask, path: Path | None) -> Deployment:
     """The deployment that the task names, from this host's disk."""
     if task.deployment is None or path is None:
         raise FedadeError("deployment: name the stored file in --node-config, or as run configuration of the server")
@@ -92,14 +92,14 @@ def stored_deployment(task: Task, path: Path | None) -> Deployment:
 
 
 @lru_cache(maxsize=1)
-def _task(folder: Path) -> Task:
+def _task(folder: Path) -> FlowerTask:
     return read_task(folder)
 
 
 @lru_cache(maxsize=1)
 def _scenario(task: str) -> Scenario:
-    said = Task.model_validate_json(task)
-    return build_scenario(said.experiment.scenario, said.seed, "cpu", cache_dir(), lambda _done, _of: None)
+    parsed = FlowerTask.model_validate_json(task)
+    return build_scenario(parsed.experiment.scenario, parsed.seed, "cpu", cache_dir(), lambda _done, _of: None)
 
 
 @lru_cache(maxsize=1)

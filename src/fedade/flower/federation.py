@@ -33,18 +33,18 @@ _QUIET = {
 
 def environment(home: Path) -> dict[str, str]:
     """Variables that keep Flower quiet, offline and to itself; what the user has set stays."""
-    beside = str(Path(sys.executable).parent)
+    programs = str(Path(sys.executable).parent)
     return {
         **os.environ,
         **_QUIET,
         "FLWR_HOME": str(home),
-        "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
 
 
 @dataclass(frozen=True)
-class Federation:
+class FlowerFederation:
     """Where the programs of one federation keep their files and which ports they use."""
 
     folder: Path
@@ -74,8 +74,8 @@ class Federation:
 
     def supernode(self, name: str, port: int, node_config: dict[str, str]) -> Process:
         """A client's end of the network."""
-        said = " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())
-        words = ["--superlink", self.address, "--host", HOST, "--port", str(port), "--node-config", said]
+        settings = " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())
+        words = ["--superlink", self.address, "--host", HOST, "--port", str(port), "--node-config", settings]
         if self.certificates is None:
             words += ["--insecure"]
         else:

@@ -11,14 +11,14 @@ from fedade.flower.processes import flower_program
 
 def submit(app: str, connection: str, run_config: Mapping[str, str], environment: Mapping[str, str]) -> int:
     """Start an app on a SuperLink; returns the run's id."""
-    said = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config.items())
-    return int(flwr(environment, "run", app, connection, "--format", "json", "--run-config", said)["run-id"])
+    settings = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config.items())
+    return int(flwr(environment, "run", app, connection, "--format", "json", "--run-config", settings)["run-id"])
 
 
 def run_status(connection: str, run: int, environment: Mapping[str, str]) -> tuple[str, str]:
     """Flower's word for how a run fares, such as `finished:completed`, and its details."""
-    found = flwr(environment, "list", connection, "--run-id", str(run), "--format", "json")
-    entry = found["runs"][0]
+    answer = flwr(environment, "list", connection, "--run-id", str(run), "--format", "json")
+    entry = answer["runs"][0]
     return str(entry["status"]), str(entry.get("status-details", ""))
 
 
@@ -35,11 +35,11 @@ def flwr(environment: Mapping[str, str], *words: str) -> dict[str, Any]:
     )
     start = done.stdout.find("{")
     try:
-        said: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
+        answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
     except ValueError:
-        said = {}
-    if done.returncode or said.get("success") is False:
+        answer = {}
+    if done.returncode or answer.get("success") is False:
         words_of_flower = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
-        reason = said.get("error-message") or words_of_flower[-1]
+        reason = answer.get("error-message") or words_of_flower[-1]
         raise FedadeError(f"flwr {words[0]} failed: {str(reason).strip()}")
-    return said
+    return answer

@@ -34,7 +34,7 @@ class Member:
     participated: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
-    """Of the method's exchanges in the open timestep, as the simulator counts them."""
+    """Bytes of the method's exchanges in the open timestep, as the simulator counts them."""
 
 
 class Roster:

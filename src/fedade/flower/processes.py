@@ -35,7 +35,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the program itself."""
+        """The process number of the program itself."""
         if self._popen is None:
             raise ValueError(f"{self.name} was not started")
         return self._popen.pid
@@ -85,8 +85,8 @@ class Process:
 
     def last_words(self, lines: int = 3) -> str:
         """The end of its log, in one line."""
-        said = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
-        return " | ".join(line.strip() for line in said[-lines:])
+        words = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        return " | ".join(line.strip() for line in words[-lines:])
 
 
 def _marked(mark: str) -> list[int]:
@@ -136,20 +136,20 @@ class Supervised:
         if code < 0:
             self.killed = now
         elif self.killed is None or now - self.killed > REVIVAL_SECONDS:
-            said = self.process.last_words()
-            raise FedadeError(f"{self.process.name} ended with code {code}: {said}; log: {self.process.log}")
+            words = self.process.last_words()
+            raise FedadeError(f"{self.process.name} ended with code {code}: {words}; log: {self.process.log}")
         self.tried = now
         self.process.end(now)
         self.process.start()
 
 
 @dataclass
-class Processes:
+class ProcessGroup:
     """A set of processes that all end when the block does, whatever ends it."""
 
     running: list[Process] = field(default_factory=list)
 
-    def __enter__(self) -> "Processes":
+    def __enter__(self) -> "ProcessGroup":
         return self
 
     def __exit__(

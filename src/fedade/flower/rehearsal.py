@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedade.core import tree
-from fedade.core.context import Truth, context_before_first_batch
+from fedade.core.context import ClientContext, RoundContext, Truth, context_before_first_batch
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.method import FederatedMethod
 from fedade.core.tree import Tree
-from fedade.engine.client import client_context, round_context
 
 SAMPLES = 8
 
@@ -30,7 +29,8 @@ def rehearse(method: FederatedMethod, deployment: Deployment) -> Forms:
     shared = method.begin_server(short)
     truth = Truth(few.labels, deployment.source_prior) if method.card.oracle else None
     state = method.begin(context_before_first_batch(short))
-    state, plan = method.observe(client_context(short, few.inputs, 1, 0, shared, truth), state)
-    _, _, uplink = method.local_round(round_context(short, few.inputs, 1, 0, shared, truth), state, plan)
+    known = (short, few.inputs, torch.tensor(1), torch.tensor(0), shared, truth)
+    state, plan = method.observe(ClientContext(*known), state)
+    _, _, uplink = method.local_round(RoundContext(*known), state, plan)
     _, downlinks = method.aggregate(short, shared, tree.stack([uplink]), torch.tensor([float(len(few.inputs))]))
     return Forms(uplink, tree.take(downlinks, 0))

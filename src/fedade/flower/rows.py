@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fedade.core import trace
+from fedade.core.trace import Rows
 from fedade.flower.members import Member
-from fedade.flower.wire import Row
+from fedade.flower.wire import ReportedRow
 
 PlainRow = dict[str, Any]
 
@@ -16,26 +18,40 @@ _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 """Reports read these columns; where nobody shares them they hold NaN."""
 
 
-def plain_row(member: Member, told: Row) -> PlainRow:
-    """A row of the trace: what the client told, beside what the server counted."""
+def plain_row(member: Member, reported: ReportedRow) -> PlainRow:
+    """A row of the trace: what the client reported, beside what the server counted."""
     return {
         "client": member.number,
-        "timestep": told.timestep,
-        "n": told.samples,
+        "timestep": reported.timestep,
+        "n": reported.samples,
         "participated": member.participated,
         "bytes_sent": member.bytes_sent,
         "bytes_received": member.bytes_received,
-        **told.measures,
+        **reported.measures,
     }
+
+
+def by_timestep(rows: Iterable[PlainRow]) -> dict[int, list[PlainRow]]:
+    """Rows in groups, earliest first."""
+    groups: dict[int, list[PlainRow]] = {}
+    for row in rows:
+        groups.setdefault(int(row["timestep"]), []).append(row)
+    return dict(sorted(groups.items()))
+
+
+def columns(rows: Sequence[PlainRow]) -> Rows:
+    """Single numbers of some rows as columns, for listeners; what a client does not share is NaN."""
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, int | float))
+    return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
 
 
 def whole_trace(rows: Iterable[PlainRow], labels: Mapping[str, str | int], clients: int, timesteps: int) -> pa.Table:
     """One row for every client and timestep, in order; a client that was away has a row without measures."""
-    told = {(row["timestep"], row["client"]): row for row in rows}
+    reported = {(row["timestep"], row["client"]): row for row in rows}
     absent = dict.fromkeys(_COUNTS, 0)
     missing: PlainRow = {**dict.fromkeys(_NEVER_MISSING, float("nan")), "true_prior": [float("nan")]}
     ordered = [
-        {**labels, "client": client, "timestep": timestep, **absent, **missing, **told.get((timestep, client), {})}
+        {**labels, "client": client, "timestep": timestep, **absent, **missing, **reported.get((timestep, client), {})}
         for timestep in range(1, timesteps + 1)
         for client in range(clients)
     ]

@@ -9,9 +9,9 @@ from fedade.core import storage
 STATUS = "flower.json"
 
 
-def write_status(out: Path, said: Mapping[str, Any]) -> None:
+def write_status(out: Path, status: Mapping[str, Any]) -> None:
     """Replace the status in a run folder."""
-    storage.write_json(out / STATUS, said)
+    storage.write_json(out / STATUS, status)
 
 
 def read_status(out: Path) -> dict[str, Any]:

@@ -30,12 +30,12 @@ from fedade.flower.privacy import PrivacyAccount
 from fedade.flower.rehearsal import Forms
 from fedade.flower.robust import centred
 from fedade.flower.rows import PlainRow, plain_row
-from fedade.flower.settings import Task
+from fedade.flower.settings import FlowerTask
 from fedade.flower.wire import (
     Answer,
     Instruction,
     Named,
-    Outcome,
+    TurnOutcome,
     instruction_record,
     named_leaves,
     read_answer,
@@ -49,7 +49,7 @@ log = logging.getLogger("flwr.fedade")
 class Server:
     """Runs one method through its timesteps, from wherever its progress stands."""
 
-    task: Task
+    task: FlowerTask
     method: FederatedMethod | None
     """None for a method without rounds."""
     deployment: Deployment
@@ -59,7 +59,8 @@ class Server:
     progress: Progress
     folder: Path
     account: PrivacyAccount | None
-    on_timestep: Callable[[int], None]
+    on_timestep: Callable[[int, list[PlainRow]], None]
+    """Called after each timestep with the rows that clients have reported since."""
 
     def run(self) -> list[PlainRow]:
         """All rows of the trace, once every timestep is closed."""
@@ -73,8 +74,9 @@ class Server:
             self.progress.turn += 1
             self.progress.seconds += time.monotonic() - begun
             if ends or number == self.task.rounds - 1:
+                reported = self.progress.rows
                 checkpoint.save(self.folder, self.progress, list(self.roster))
-                self.on_timestep(timestep + (not ends))
+                self.on_timestep(timestep + (not ends), reported)
                 if not ends:
                     time.sleep(max(0.0, opened + self.task.flower.timestep_seconds - time.monotonic()))
                 opened = time.monotonic()
@@ -175,7 +177,7 @@ class Server:
             self.progress.refused[member.name] = self.progress.refused.get(member.name, 0) + 1
             log.warning("update of %s refused: %s", member.name, error)
             return None
-        if answer.outcome is Outcome.failed:
+        if answer.outcome is TurnOutcome.failed:
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
             return None
         if answer.restarted:

@@ -2,6 +2,7 @@
 
 import secrets
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import filelock
@@ -11,6 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedade.core import trace
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
+from fedade.core.events import Listener, Listeners
 from fedade.core.method import with_rounds
 from fedade.core.paths import cache_dir
 from fedade.experiments.cell import cells_of
@@ -22,11 +24,12 @@ from fedade.flower.members import Roster
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
 from fedade.flower.rehearsal import Forms, rehearse
 from fedade.flower.robust import refuse_personal_downlinks
-from fedade.flower.rows import whole_trace
+from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
 from fedade.flower.run_folder import write_status
 from fedade.flower.server import Server
-from fedade.flower.settings import Task, read_task
+from fedade.flower.settings import FlowerTask, read_task
 from fedade.flower.wire import named_leaves
+from fedade.listeners import trackers_named
 from fedade.products.run_folder import CONFIG, run
 from fedade.runner.store import CellFolder, claim
 from fedade.scenarios import build_deployment
@@ -51,7 +54,7 @@ def server_app(folder: Path) -> ServerApp:
     return app
 
 
-def serve(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
     claim(out, CONFIG, task.experiment.identity())
     write_status(out, {})
@@ -64,15 +67,20 @@ def serve(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None
     run(task.experiment, out)
 
 
-def adapt(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """The part of a run that needs its clients: all timesteps that are not done yet, and then the trace."""
     (cell,) = cells_of(task.experiment)
     place = CellFolder(out, cell)
     if place.trace.exists():
         return
     place.begin({"deployment": task.deployment or "built from the scenario"})
-    server = make_server(task, grid, out, place.path, stored)
-    rows = server.run()
+    trackers = trackers_named(task.flower.track, out)
+    server = make_server(task, grid, out, place, stored, Listeners(trackers))
+    try:
+        rows = server.run()
+    finally:
+        for tracker in trackers:
+            tracker.close()
     labels: dict[str, str | int] = {"method": cell.method, "seed": cell.seed}
     table = whole_trace(rows, labels, len(server.roster), task.experiment.scenario.num_timesteps)
     table = table.replace_schema_metadata({"seconds": f"{server.progress.seconds:.3f}"})
@@ -81,9 +89,11 @@ def adapt(task: Task, grid: Grid, out: Path, stored: Path | None = None) -> None
     write_status(out, {"finished": True, **_figures(server)})
 
 
-def make_server(task: Task, grid: Grid, out: Path, folder: Path, stored: Path | None) -> Server:
+def make_server(
+    task: FlowerTask, grid: Grid, out: Path, place: CellFolder, stored: Path | None, listener: Listener
+) -> Server:
     """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
-    deployment = _deployment(task, stored)
+    deployment, folder, cell = _deployment(task, stored), place.path, place.info
     federated = with_rounds(task.method())
     forms = Forms((), ()) if federated is None else rehearse(federated, deployment)
     refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
@@ -104,14 +114,18 @@ def make_server(task: Task, grid: Grid, out: Path, folder: Path, stored: Path | 
         account = PrivacyAccount.open(privacy, folder / "privacy.json", len(roster))
     timesteps = task.experiment.scenario.num_timesteps
 
-    def on_timestep(done: int) -> None:
+    def on_timestep(done: int, reported: list[PlainRow]) -> None:
         write_status(out, {"timestep": done, "timesteps": timesteps, **_figures(server)})
+        for timestep, rows in by_timestep(reported).items():
+            listener.on_rows(cell, timestep, partial(columns, rows))
+
+    listener.on_start(cell, progress.turn // task.rounds)
 
     server = Server(task, federated, deployment, forms, exchange, roster, progress, folder, account, on_timestep)
     return server
 
 
-def _deployment(task: Task, stored: Path | None) -> Deployment:
+def _deployment(task: FlowerTask, stored: Path | None) -> Deployment:
     if task.deployment is not None:
         return stored_deployment(task, stored)
     return build_deployment(task.experiment.scenario, "cpu", cache_dir(), lambda _done, _of: None)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
+from fedade.experiments.assignments import in_present_words
 from fedade.experiments.settings import Experiment, experiment_from
 
 CONFIG = "fedade.yaml"
@@ -18,28 +19,26 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class PartitionStream(BaseModel):
-    """Trials: each client draws its part of the experiment's dataset, with labels to be scored by."""
-
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PartitionStream(_Frozen):
+    """Trials: each client draws its part of the experiment's dataset, with labels to be scored by."""
 
     kind: Literal["partition"] = "partition"
 
 
-class FolderStream(BaseModel):
+class FolderStream(_Frozen):
     """A folder into which batches arrive as `.npy` or `.npz` files, taken in the order of their names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["folder"]
     path: Path
     """On the client; its SuperNode may name another: `--node-config 'stream="/data/batches"'`."""
 
 
-class ImportedStream(BaseModel):
+class ImportedStream(_Frozen):
     """A function that yields batches, by import path: called with the client's name and how many it has taken."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["import"]
     path: str = Field(pattern=r"^[\w.]+:[\w.]+$")
@@ -48,10 +47,8 @@ class ImportedStream(BaseModel):
 StreamSettings = Annotated[PartitionStream | FolderStream | ImportedStream, Field(discriminator="kind")]
 
 
-class PrivacySettings(BaseModel):
+class PrivacySettings(_Frozen):
     """Client-level differential privacy: clipped updates, Gaussian noise on their mean."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     noise_multiplier: float = Field(gt=0)
     """Standard deviation of the noise, in units of one client's greatest influence."""
@@ -62,10 +59,8 @@ class PrivacySettings(BaseModel):
     """The run ends, loudly, before it would spend more."""
 
 
-class FlowerSettings(BaseModel):
+class FlowerSettings(_Frozen):
     """How a run meets its clients."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     clients: tuple[str, ...] = ()
     """The names that may take part, in the order of their numbers; empty: all that come, numbered as they come."""
@@ -84,6 +79,8 @@ class FlowerSettings(BaseModel):
     stream: StreamSettings = PartitionStream()
     share: Literal["everything"] | tuple[str, ...] = ()
     """Columns of the trace that clients may tell the server: the diagnostics that the user agrees to share."""
+    track: tuple[str, ...] = ()
+    """Tracking systems that the server also writes to, of what clients share: tensorboard, mlflow."""
     aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
     trim: float = Field(0.2, ge=0, lt=0.5)
     """Share of the values that a trimmed mean drops at either end."""
@@ -106,10 +103,8 @@ class FlowerSettings(BaseModel):
         return self.model_dump(mode="json")
 
 
-class Task(BaseModel):
+class FlowerTask(_Frozen):
     """One method and seed of an experiment, and how to run it on Flower."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     experiment: Experiment
     flower: FlowerSettings
@@ -138,13 +133,13 @@ class Task(BaseModel):
         return {**self.experiment.as_plain(), "flower": self.flower.as_plain(), "deployment": self.deployment}
 
 
-def task_from(settings: Mapping[str, Any]) -> Task:
+def task_from(settings: Mapping[str, Any]) -> FlowerTask:
     """Validate an experiment's settings with a `flower` group beside them."""
-    rest = dict(settings)
+    rest = in_present_words({"methods": ["fed-ade"], **settings})
     flower, deployment = rest.pop("flower", None) or {}, rest.pop("deployment", None)
-    experiment = experiment_from({"methods": ["fed-ade"], **rest})
+    experiment = experiment_from(rest)
     try:
-        task = Task(experiment=experiment, flower=FlowerSettings(**flower), deployment=deployment)
+        task = FlowerTask(experiment=experiment, flower=FlowerSettings(**flower), deployment=deployment)
     except ValidationError as error:
         found = error.errors(include_url=False)[0]
         path = ".".join(("flower", *(str(part) for part in found["loc"])))
@@ -153,12 +148,12 @@ def task_from(settings: Mapping[str, Any]) -> Task:
     return task
 
 
-def read_task(folder: Path) -> Task:
+def read_task(folder: Path) -> FlowerTask:
     """The task of an app."""
     return task_from(storage.read_yaml(folder / CONFIG))
 
 
-def _refuse_unfit(task: Task) -> None:
+def _refuse_unfit(task: FlowerTask) -> None:
     experiment, flower = task.experiment, task.flower
     if len(experiment.methods) > 1 or len(experiment.seeds) > 1:
         raise FedadeError(

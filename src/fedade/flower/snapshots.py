@@ -14,7 +14,7 @@ from fedade.flower.streams import START, Hidden
 from fedade.flower.wire import Named, tree_like
 
 FORMAT = 1
-"""Of the files; raised when older ones could no longer be read."""
+"""Version of the files; raised when older ones could no longer be read."""
 
 BEGINNING = -1
 """The turn before the first."""
@@ -44,7 +44,7 @@ class Snapshot:
     """The last timestep that was opened, with data or without."""
     opened: Opened | None = None
     round_key: int | None = None
-    """Of the round whose personal step is still to come, with the next message."""
+    """Key of the round whose personal step is still to come, with the next message."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class Store:
         if not path.is_file():
             return None
         named, metadata = storage.load_tensors(path)
-        said = json.loads(metadata["snapshot"])
-        if said["format"] != FORMAT:
-            raise FedadeError(f"{path} has format {said['format']}, not {FORMAT}; use the version that wrote it")
+        content = json.loads(metadata["snapshot"])
+        if content["format"] != FORMAT:
+            raise FedadeError(f"{path} has format {content['format']}, not {FORMAT}; use the version that wrote it")
         client = tree_like(self.form, _below(named, "client/"))
-        opened = None if said["opened"] is None else _opened(said["opened"], named)
-        return Snapshot(client, said["cursor"], said["timestep"], opened, said["round_key"])
+        opened = None if content["opened"] is None else _opened(content["opened"], named)
+        return Snapshot(client, content["cursor"], content["timestep"], opened, content["round_key"])
 
     def save(self, turn: int, snapshot: Snapshot) -> None:
         """Write the state after a turn."""
         named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
-        said: dict[str, Any] = {
+        content: dict[str, Any] = {
             "format": FORMAT,
             "cursor": snapshot.cursor,
             "timestep": snapshot.timestep,
@@ -82,10 +82,10 @@ class Store:
             named["inputs"] = opened.inputs
             named |= {f"plan/{name}": value for name, value in opened.plan.items()}
             named |= {} if opened.hidden is None else {f"hidden/{k}": v for k, v in opened.hidden._asdict().items()}
-            said["opened"] = {
+            content["opened"] = {
                 name: getattr(opened, name) for name in ("timestep", "observe_key", "accuracy_pre", "passes")
             }
-        storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(said)})
+        storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(content)})
 
     def forget_before(self, turn: int) -> None:
         """Remove states that will never be asked for again."""
@@ -97,10 +97,10 @@ class Store:
         return self.folder / f"turn-{turn:08d}.safetensors"
 
 
-def _opened(said: dict[str, Any], named: Named) -> Opened:
+def _opened(content: dict[str, Any], named: Named) -> Opened:
     hidden = _below(named, "hidden/")
     return Opened(
-        inputs=named["inputs"], hidden=Hidden(**hidden) if hidden else None, plan=_below(named, "plan/"), **said
+        inputs=named["inputs"], hidden=Hidden(**hidden) if hidden else None, plan=_below(named, "plan/"), **content
     )
 
 

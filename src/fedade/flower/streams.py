@@ -49,7 +49,7 @@ class ClientStream(Protocol):
 
 
 @dataclass(frozen=True)
-class Partition:
+class SimulatedStream:
     """A client's part of a scenario: the very batches that the simulator gives it."""
 
     streams: Streams

@@ -17,8 +17,8 @@ POLL_SECONDS = 5.0
 def submit_and_watch(app: Path, connection: str, out: Path, deployment: Path | None, report: Report) -> tuple[int, str]:
     """The run's id and how it ended; a run that fails is an error, here as it should be in Flower."""
     read_task(app)  # mistakes in the configuration are told here, not in a log on another host
-    said = {"out": str(out)} if deployment is None else {"out": str(out), "deployment": str(deployment)}
-    run = submit(str(app), connection, said, os.environ)
+    run_config = {"out": str(out)} if deployment is None else {"out": str(out), "deployment": str(deployment)}
+    run = submit(str(app), connection, run_config, os.environ)
     while True:
         status, details = run_status(connection, run, os.environ)
         report(status, 0, 1)

@@ -17,12 +17,12 @@ from fedade.core.paths import cache_dir
 from fedade.experiments.settings import merged
 from fedade.flower.app_template import write_app
 from fedade.flower.certificates import LOOPBACK, make_certificates
-from fedade.flower.federation import Federation, free_ports, wait_for_port
+from fedade.flower.federation import FlowerFederation, free_ports, wait_for_port
 from fedade.flower.flwr_commands import refuse_failed, run_status, submit
 from fedade.flower.identity import numbered_name
-from fedade.flower.processes import Process, Processes, Supervised
+from fedade.flower.processes import Process, ProcessGroup, Supervised
 from fedade.flower.run_folder import STATUS, read_status
-from fedade.flower.settings import Task, task_from
+from fedade.flower.settings import FlowerTask, task_from
 from fedade.flower.submission import CONNECTION
 from fedade.products.run_folder import CONFIG
 from fedade.runner.store import claim
@@ -34,7 +34,7 @@ LIST_SECONDS = 30.0
 """Between two questions to Flower itself, each of which starts a program."""
 
 
-def trial_task(settings: Mapping[str, Any], clients: int) -> Task:
+def trial_task(settings: Mapping[str, Any], clients: int) -> FlowerTask:
     """The task of a trial: clients have numbers, and nothing is secret, because the data are a public dataset's."""
     names = [numbered_name(number) for number in range(clients)]
     below = {"flower": {"share": "everything", "timeout_seconds": 180.0}}
@@ -46,7 +46,7 @@ def trial_task(settings: Mapping[str, Any], clients: int) -> Task:
 class Trial:
     """A task on loopback."""
 
-    task: Task
+    task: FlowerTask
     out: Path
     insecure: bool
     report: Report
@@ -58,18 +58,18 @@ class Trial:
             scenario = self.task.experiment.scenario
             build_deployment(scenario, "cpu", cache_dir(), lambda done, of: self.report("pre-training", done, of))
             (self.out / STATUS).unlink(missing_ok=True)
-            with _interruptible(), Processes() as processes:
+            with _interruptible(), ProcessGroup() as processes:
                 self._run(processes)
         return {**storage.read_json(self.out / "summary.json"), "flower": read_status(self.out)}
 
-    def _run(self, processes: Processes) -> None:
+    def _run(self, processes: ProcessGroup) -> None:
         names, folder = self.task.flower.clients, self.out / "flower"
         write_app(folder / "app", self.task)
         certificates = None if self.insecure else folder / "certificates"
         if certificates is not None:
             make_certificates(certificates, LOOPBACK, names, CERTIFICATE_DAYS)
         port, *node_ports = free_ports(1 + len(names))
-        federation = Federation(folder, certificates, port)
+        federation = FlowerFederation(folder, certificates, port)
         federation.write_connection()
         federation.database.unlink(missing_ok=True)  # of a trial that was cut off, with other ports
         superlink = processes.start(federation.superlink())
@@ -78,19 +78,19 @@ class Trial:
             list(pool.map(federation.register, names))
         nodes = []
         for name, node_port in zip(names, node_ports, strict=True):
-            said = {"client": name, "state-dir": str(folder / "state")}
-            nodes.append(Supervised(processes.start(federation.supernode(name, node_port, said))))
+            node_config = {"client": name, "state-dir": str(folder / "state")}
+            nodes.append(Supervised(processes.start(federation.supernode(name, node_port, node_config))))
         run = submit(str(folder / "app"), CONNECTION, {"out": str(self.out)}, federation.environment)
         self._watch(federation, run, superlink, nodes)
 
-    def _watch(self, federation: Federation, run: int, superlink: Process, nodes: list[Supervised]) -> None:
+    def _watch(self, federation: FlowerFederation, run: int, superlink: Process, nodes: list[Supervised]) -> None:
         """Until the run has ended."""
         timesteps, asked = self.task.experiment.scenario.num_timesteps, time.monotonic()
         while True:
-            said = read_status(self.out)
-            if "error" in said:
-                raise FedadeError(str(said["error"]))
-            self.report(self.task.method_name, int(said.get("timestep", 0)), timesteps)
+            status = read_status(self.out)
+            if "error" in status:
+                raise FedadeError(str(status["error"]))
+            self.report(self.task.method_name, int(status.get("timestep", 0)), timesteps)
             if (self.out / "summary.json").exists() and (self.out / "report.html").exists():
                 self.report(self.task.method_name, timesteps, timesteps)
                 return

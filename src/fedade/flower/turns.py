@@ -13,12 +13,12 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.tree import Tree
-from fedade.engine.client import client_context, observed, refuse_misshapen, round_context, whole_rows
+from fedade.engine.client import observed, refuse_misshapen, whole_rows
 from fedade.flower.rehearsal import rehearse
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
 from fedade.flower.streams import ClientBatch, ClientStream
-from fedade.flower.wire import Answer, Instruction, Named, Outcome, Row, named_leaves, tree_like
+from fedade.flower.wire import Answer, Instruction, Named, ReportedRow, TurnOutcome, named_leaves, tree_like
 
 Clip = Callable[[Named, Named], Named]
 """From an update and the shared layers that it started from, to the update that may be sent."""
@@ -48,7 +48,7 @@ class Client:
             now = replace(now, opened=None)
             if told.timestep:
                 now = self._opened(now, shared, told)
-        answer = Answer(Outcome.done if now.opened or not told.timestep else Outcome.no_data, row=row)
+        answer = Answer(TurnOutcome.done if now.opened or not told.timestep else TurnOutcome.no_data, row=row)
         if told.trains and now.opened is not None:
             now, uplink = self._trained(now, now.opened, shared, told.round_key)
             answer = replace(answer, samples=len(now.opened.inputs) if now.opened else 0, uplink=uplink)
@@ -79,7 +79,7 @@ class Client:
         opened = replace(opened, plan=plan, passes=opened.passes + counter.passes)
         return replace(now, client=client, opened=opened, round_key=None)
 
-    def _closed(self, now: Snapshot, shared: Shared) -> Row | None:
+    def _closed(self, now: Snapshot, shared: Shared) -> ReportedRow | None:
         """What may be told of the timestep that ends."""
         opened = now.opened
         if opened is None:
@@ -100,7 +100,7 @@ class Client:
             fresh = self._scoring(replace(opened, inputs=drawn.inputs), shared)
             measures["accuracy_fresh"] = self._accuracy(fresh, now.client, drawn.hidden.labels)
         agreed = {name: value for name, value in measures.items() if self.settings.shares(name)}
-        return Row(opened.timestep, len(opened.inputs), agreed)
+        return ReportedRow(opened.timestep, len(opened.inputs), agreed)
 
     def _opened(self, now: Snapshot, shared: Shared, told: Instruction) -> Snapshot:
         """A new timestep: take a batch, if there is one, score before adapting, and observe."""
@@ -130,13 +130,15 @@ class Client:
 
     def _scoring(self, opened: Opened, shared: Shared) -> ClientContext:
         """The client as it is scored: without labels, and its passes are not counted."""
-        return client_context(self.deployment, opened.inputs, opened.timestep, opened.observe_key, shared, None)
+        time, key = torch.tensor(opened.timestep), torch.tensor(opened.observe_key)
+        return ClientContext(self.deployment, opened.inputs, time, key, shared)
 
     def _in_round(
         self, opened: Opened, round_key: int, shared: Shared, counter: PassCounter, downlink: Tree = ()
     ) -> RoundContext:
         deployment, truth = self.deployment.counting(counter), self._truth(opened)
-        return round_context(deployment, opened.inputs, opened.timestep, round_key, shared, truth, downlink)
+        time, key = torch.tensor(opened.timestep), torch.tensor(round_key)
+        return RoundContext(deployment, opened.inputs, time, key, shared, truth, downlink=downlink)
 
     def _truth(self, opened: Opened) -> Truth | None:
         if not self.method.card.oracle:

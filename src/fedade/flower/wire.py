@@ -25,7 +25,7 @@ Named = dict[str, Tensor]
 """A tree's leaves under names that follow its structure."""
 
 
-class Outcome(StrEnum):
+class TurnOutcome(StrEnum):
     """How a client's turn ended; the reason for a failure stays in the client's own log."""
 
     done = "done"
@@ -51,14 +51,14 @@ class Instruction:
     observe_key: int
     round_key: int
     version: int
-    """Of the shared layers; 0 are those deployed, which need not travel."""
+    """Which broadcast the shared layers are of; 0 are those deployed, which need not travel."""
     shared: Named = field(default_factory=dict)
     downlink: Named = field(default_factory=dict)
     """What the server tells this client alone about its last round."""
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportedRow:
     """What a client tells of a timestep that it closed."""
 
     timestep: int
@@ -71,37 +71,37 @@ class Row:
 class Answer:
     """One message of a client."""
 
-    outcome: Outcome
+    outcome: TurnOutcome
     samples: int = 0
-    """Of the batch that the update was computed from."""
+    """Samples of the batch that the update was computed from."""
     uplink: Named = field(default_factory=dict)
-    row: Row | None = None
+    row: ReportedRow | None = None
     restarted: bool = False
     """The state that the server asked for is gone; the client began afresh."""
 
 
 def instruction_record(instruction: Instruction) -> RecordDict:
     """An instruction as Flower sends it."""
-    said = {name: value for name, value in vars(instruction).items() if name not in ("shared", "downlink")}
+    fields = {name: value for name, value in vars(instruction).items() if name not in ("shared", "downlink")}
     arrays = {"shared": instruction.shared, "downlink": instruction.downlink}
-    return RecordDict({_CONFIG: ConfigRecord(said), _ARRAYS: _packed(arrays)})
+    return RecordDict({_CONFIG: ConfigRecord(fields), _ARRAYS: _packed(arrays)})
 
 
 def read_instruction(content: RecordDict) -> Instruction:
     """An instruction as a client gets it."""
-    said: dict[str, Any] = dict(content.config_records[_CONFIG])
+    fields: dict[str, Any] = dict(content.config_records[_CONFIG])
     arrays = _unpacked(content)
-    return Instruction(**said, shared=arrays.get("shared", {}), downlink=arrays.get("downlink", {}))
+    return Instruction(**fields, shared=arrays.get("shared", {}), downlink=arrays.get("downlink", {}))
 
 
 def answer_record(answer: Answer) -> RecordDict:
     """An answer as Flower sends it."""
-    said: dict[str, Any] = {"outcome": answer.outcome.value, "restarted": answer.restarted}
+    fields: dict[str, Any] = {"outcome": answer.outcome.value, "restarted": answer.restarted}
     metrics: dict[str, Any] = {"samples": answer.samples}
     if answer.row is not None:
         metrics |= {"row.timestep": answer.row.timestep, "row.samples": answer.row.samples}
         metrics |= {f"measure.{name}": value for name, value in answer.row.measures.items()}
-    content = RecordDict({_CONFIG: ConfigRecord(said), _METRICS: MetricRecord(metrics)})
+    content = RecordDict({_CONFIG: ConfigRecord(fields), _METRICS: MetricRecord(metrics)})
     content[_ARRAYS] = _packed({"uplink": answer.uplink})
     return content
 
@@ -109,19 +109,19 @@ def answer_record(answer: Answer) -> RecordDict:
 def read_answer(content: RecordDict) -> Answer:
     """An answer as the server gets it; raises FedadeError where it is not one."""
     try:
-        said, metrics = content.config_records[_CONFIG], dict(content.metric_records[_METRICS])
+        fields, metrics = content.config_records[_CONFIG], dict(content.metric_records[_METRICS])
         row = None
         if "row.timestep" in metrics:
             measures: Any = {
                 name.removeprefix("measure."): value for name, value in metrics.items() if name.startswith("measure.")
             }
-            row = Row(_whole(metrics["row.timestep"]), _whole(metrics["row.samples"]), measures)
+            row = ReportedRow(_whole(metrics["row.timestep"]), _whole(metrics["row.samples"]), measures)
         return Answer(
-            Outcome(str(said["outcome"])),
+            TurnOutcome(str(fields["outcome"])),
             _whole(metrics["samples"]),
             _unpacked(content).get("uplink", {}),
             row,
-            bool(said["restarted"]),
+            bool(fields["restarted"]),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise FedadeError(f"its message is not an answer ({error!r})") from error

@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from fedade.kernels.aside import Aside
 from fedade.kernels.launch import Epilogue, image_of, input_gradient, mean_gradient, weight_gradient
 from fedade.kernels.layer import Layer
+from fedade.kernels.second_stream import SecondStream
 
 Gradients: TypeAlias = list[Tensor | None]
 
@@ -53,7 +53,7 @@ def layer_gradients(
     arrived[-1] = Arrived(mean_gradient(every_lane, images[-1], relu), gated=relu) if pooled else Arrived(every_lane)
     of_weights: Gradients = [None] * len(layers)
     of_biases: Gradients = [None] * len(layers)
-    aside = Aside(gradient.device)
+    second = SecondStream(gradient.device)
     for index in reversed(range(len(layers))):
         layer, output, weight = layers[index], inputs + index, weights[index]
         back = arrived[output]
@@ -61,7 +61,7 @@ def layer_gradients(
             continue
         here = _through_relu(back, images[output], layer.relu)
         if needed[1][index] or needed[2][index]:
-            with aside.reading(here):
+            with second.reading(here):
                 both = weight_gradient(images[layer.source], here, weight.shape[2], layer.stride, precision)
             of_weights[index] = both[0] if needed[1][index] else None
             of_biases[index] = both[1] if needed[2][index] else None
@@ -81,7 +81,7 @@ def layer_gradients(
                 epilogue = Epilogue(residual=before.gradient, residual_step=before.step, gate=gate)
             result = input_gradient(here, weight, image_of(source), layer.stride, epilogue, precision)
             arrived[layer.source] = Arrived(result, gated=gate is not None)
-    aside.join()
+    second.join()
     shapes = [(lanes, *image.shape[1:]) for image in images[:inputs]]
     of_inputs = [None if back is None else _dense(back, shape) for back, shape in zip(arrived, shapes, strict=False)]
     return of_inputs, of_weights, of_biases

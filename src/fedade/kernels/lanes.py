@@ -14,10 +14,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.autograd import Function
 
-from fedade.kernels.aside import Aside
 from fedade.kernels.backward import layer_gradients
 from fedade.kernels.launch import Epilogue, convolve
 from fedade.kernels.layer import Layer
+from fedade.kernels.second_stream import SecondStream
 
 Dims: TypeAlias = tuple[int | None, ...]
 
@@ -75,14 +75,14 @@ class LayerChain(Function):
         inputs, weights, biases = plan.parts(tensors)
         images = [image.contiguous() for image in inputs]
         packed = [_packed(weights[0], images[0].dtype)]
-        aside = Aside(images[0].device)
-        with aside.reading(images[0]):
+        second = SecondStream(images[0].device)
+        with second.reading(images[0]):
             packed += [_packed(weight, images[0].dtype) for weight in weights[1:]]
         for layer, weight, bias in zip(plan.layers, packed, biases, strict=True):
             residual = None if layer.residual is None else images[layer.residual]
             epilogue = Epilogue(bias.float().contiguous(), residual, rectified=layer.relu)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
-            aside.join()
+            second.join()
         outputs = images[plan.inputs :]
         if plan.pooled:
             return outputs[-1].mean((2, 3), dtype=torch.float32), *outputs, *packed

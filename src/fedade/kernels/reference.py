@@ -1,6 +1,7 @@
-"""What the kernels compute, written plainly: convolution, bias, residual, relu."""
+"""What the kernels compute, in plain PyTorch."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -34,3 +35,38 @@ def fused_layers(
         tensors.append(fused_convolution(tensors[layer.source], weight, bias, residual, layer.stride, layer.relu))
     last = tensors[-1]
     return last.mean((2, 3), dtype=torch.promote_types(last.dtype, torch.float32)) if pooled else last
+
+
+class Affine(NamedTuple):
+    """What a normalisation layer does to each channel: scale (x - mean) / √(variance + eps) + shift."""
+
+    scale: Tensor
+    shift: Tensor
+    mean: Tensor
+    variance: Tensor
+    eps: float
+
+    def combined(self) -> tuple[Tensor, Tensor]:
+        """The same as one factor and one summand."""
+        factor = self.scale * torch.rsqrt(self.variance + self.eps)
+        return factor, self.shift - self.mean * factor
+
+
+def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
+    """Weights and bias of the convolution that also does the normalisation after it."""
+    factor, summand = affine.combined()
+    return weights * factor[:, None, None, None], summand
+
+
+def normalised_pixels(pixels: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """(pixels - mean) / deviation per channel, in the precision of the mean unless pixels are floats."""
+    images = pixels if pixels.is_floating_point() else pixels.to(mean.dtype)
+    return (images - mean[:, None, None]) / deviation[:, None, None]
+
+
+def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: float, iterations: int) -> Tensor:
+    """s <- constant + |s| matrix + share s, so many times."""
+    state = start
+    for _ in range(iterations):
+        state = (constant + state.abs() @ matrix).add(state, alpha=share)
+    return state

@@ -13,7 +13,7 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo
 from fedade.core.optional import OptionalModule
-from fedade.listeners.tracker import Record, flattened
+from fedade.listeners.tracker import TrackedCell, flattened
 
 tracking: Any = OptionalModule("mlflow.tracking", "mlflow")
 entities: Any = OptionalModule("mlflow.entities", "mlflow")
@@ -58,7 +58,7 @@ class MLflow:
         known = client.get_experiment_by_name(self._name)
         return client, known.experiment_id if known else client.create_experiment(self._name, artifacts)
 
-    def record(self, cell: CellInfo) -> Record:
+    def record(self, cell: CellInfo) -> TrackedCell:
         """The cell's run in this store, continued after its last timestep, or a new one."""
         client, experiment = self._store
         store = hashlib.blake2b(self._uri.encode(), digest_size=8).hexdigest()  # the address may hold a password
@@ -79,7 +79,7 @@ def _begin(client: Any, experiment: str, cell: CellInfo) -> str:
     return str(run.info.run_id)
 
 
-def _continue(client: Any, run_id: str, num_timesteps: int) -> Record:
+def _continue(client: Any, run_id: str, num_timesteps: int) -> TrackedCell:
     data = client.get_run(run_id).data
     if "failure" in data.tags:
         client.delete_tag(run_id, "failure")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedade.core.events import CellInfo
 from fedade.core.optional import OptionalModule
-from fedade.listeners.tracker import Record, flattened
+from fedade.listeners.tracker import TrackedCell, flattened
 
 writing: Any = OptionalModule("torch.utils.tensorboard", "tensorboard")
 summary: Any = OptionalModule("torch.utils.tensorboard.summary", "tensorboard")
@@ -27,7 +27,7 @@ class TensorBoard:
         self._logs = out or folder / "tensorboard"
         self._new_writer: Callable[..., Any] = writing.SummaryWriter
 
-    def record(self, cell: CellInfo) -> Record:
+    def record(self, cell: CellInfo) -> TrackedCell:
         """An empty log of the cell; an earlier one is removed, so that no timestep is there twice."""
         title = re.sub(r"[^\w.=+-]+", "-", cell.title)[:LONGEST_TITLE]
         for earlier in self._logs.glob(f"*-{cell.address}"):

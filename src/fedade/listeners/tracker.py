@@ -13,7 +13,7 @@ from fedade.listeners.stored import by_timestep, means, rows_of
 Plain = str | int | float | bool
 
 
-class Record(Protocol):
+class TrackedCell(Protocol):
     """What a tracker keeps of one cell."""
 
     last: int
@@ -38,7 +38,7 @@ class Backend(Protocol):
     errors: tuple[type[Exception], ...]
     """What it raises when it cannot write."""
 
-    def record(self, cell: CellInfo) -> Record:
+    def record(self, cell: CellInfo) -> TrackedCell:
         """A cell's record, which is continued where it exists."""
 
 
@@ -53,7 +53,7 @@ class Tracker(Listener):
     strict: bool = False
     """Whether trouble is an error instead."""
     wants_rows: bool = True
-    _open: dict[str, Record] = field(default_factory=dict)
+    _open: dict[str, TrackedCell] = field(default_factory=dict)
     _silent: bool = False
 
     def on_start(self, cell: CellInfo, timestep: int) -> None:
@@ -89,7 +89,7 @@ class Tracker(Listener):
             if record.last < step <= timestep:
                 record.write(step, means(rows))
 
-    def _taken(self, cell: CellInfo) -> Record:
+    def _taken(self, cell: CellInfo) -> TrackedCell:
         return self._open.pop(cell.address, None) or self.backend.record(cell)
 
     def _try(self, act: Callable[[], None]) -> None:

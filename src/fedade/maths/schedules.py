@@ -13,10 +13,13 @@ Axes: T timesteps.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from fedade.core.choices import known_name
 
 Rule = Callable[[Float[Tensor, " T"], int, Float[Tensor, " T"]], Float[Tensor, " T"]]
 """Timesteps 1..T, horizon T and one uniform draw per timestep in; the weights of those timesteps out."""
@@ -83,41 +86,53 @@ def _chain(flips: Tensor) -> Tensor:
     return (flips.cumsum(-1) % 2).to(torch.float64)
 
 
-_RULES: Mapping[str, Mapping[str, Rule]] = {
-    "standard": {"lin": _linear, "sin": _sine, "squ": _square, "ber": _bernoulli},
-    "literal": {"lin": _linear, "sin": _sine_literal, "squ": _square_literal, "ber": _bernoulli_literal},
-    "release": {
-        "lin": _linear_release,
-        "sin": _sine_release,
-        "squ": _square_release,
-        "ber": _bernoulli_release,
-    },
-}
+@dataclass(frozen=True)
+class Schedule:
+    """How ω moves over time: a rule for each reading; readings that are not given are the standard one."""
 
-SCHEDULES: tuple[str, ...] = ("lin", "sin", "squ", "ber")
-"""Names of the paper's four schedules: linear, sine, square, Bernoulli."""
+    summary: str
+    standard: Rule
+    literal: Rule | None = None
+    release: Rule | None = None
+    random: bool = False
+    """Whether it depends on the draws, so that every client has a path of its own."""
 
-VARIANTS: tuple[str, ...] = tuple(_RULES)
+    def rule(self, variant: str) -> Rule:
+        """The rule of a reading."""
+        chosen: Rule | None = getattr(self, variant)
+        return chosen or self.standard
+
+
+VARIANTS: tuple[str, ...] = ("standard", "literal", "release")
 """Names of the readings of each schedule."""
+
+SCHEDULES: Mapping[str, Schedule] = {
+    "lin": Schedule("a straight line from 0 to 1", _linear, release=_linear_release),
+    "sin": Schedule("half sine waves of √T timesteps", _sine, _sine_literal, _sine_release),
+    "squ": Schedule("jumps between 0 and 1 every √T/2 timesteps", _square, _square_literal, _square_release),
+    "ber": Schedule(
+        "jumps at random, every √T timesteps on average",
+        _bernoulli,
+        _bernoulli_literal,
+        _bernoulli_release,
+        random=True,
+    ),
+}
+"""Every schedule by its name; which of them the paper's tables show is said where the tables are."""
 
 
 def weights(name: str, horizon: int, uniforms: Float[Tensor, " T"], variant: str = "standard") -> Float[Tensor, " T+1"]:
     """ω(0), ..., ω(T) in [0, 1], float64 (eqn:label_shift); ω(0) = 0, the law before the stream begins.
 
-    ``uniforms`` holds one draw from [0, 1) per timestep t = 1..T; only the Bernoulli schedule reads it.
+    ``uniforms`` holds one draw from [0, 1) per timestep t = 1..T; only random schedules read it.
     """
-    _require("schedule", name, SCHEDULES)
-    _require("schedule variant", variant, VARIANTS)
+    schedule = SCHEDULES[known_name("schedule", name, SCHEDULES)]
+    rule = schedule.rule(known_name("schedule variant", variant, VARIANTS))
     if horizon < 1 or uniforms.shape[-1] != horizon:
         raise ValueError(
             f"schedule horizon: {horizon} timesteps with {uniforms.shape[-1]} uniform draws; "
             "give at least one timestep and one draw per timestep"
         )
     steps = torch.arange(1, horizon + 1, dtype=torch.float64, device=uniforms.device)
-    later = _RULES[variant][name](steps, horizon, uniforms)
+    later = rule(steps, horizon, uniforms)
     return torch.cat([torch.zeros_like(later[:1]), later])
-
-
-def _require(kind: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{kind}: {value!r} is unknown; choose one of {', '.join(allowed)}")

@@ -7,30 +7,30 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from fedade.core.method import Method
-from fedade.methods.atlas import Atlas
+from fedade.methods.atlas.method import Atlas
 from fedade.methods.atp import Atp
 from fedade.methods.bn_adapt import BnAdapt
-from fedade.methods.cotta import Cotta
+from fedade.methods.cotta.method import Cotta
 from fedade.methods.ditto import Ditto
 from fedade.methods.fed_ade import FedAde
-from fedade.methods.fed_ade_plus import FedAdePlus
+from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.methods.fed_avg import FedAvg
-from fedade.methods.fed_ccfa import FedCcfa
+from fedade.methods.fed_ccfa.method import FedCcfa
 from fedade.methods.fed_poe import FedPoe
 from fedade.methods.fed_pseudo import FedPseudo
 from fedade.methods.fed_rep import FedRep
-from fedade.methods.flh_ftl import FlhFtl
+from fedade.methods.flh_ftl.method import FlhFtl
 from fedade.methods.fth import Fth
 from fedade.methods.oracle_finetune import OracleFinetune
 from fedade.methods.oracle_prior import OraclePrior
 from fedade.methods.prior_reweighting import PriorReweighting
-from fedade.methods.rogd import Rogd
+from fedade.methods.rogd.method import Rogd
 from fedade.methods.sar import Sar
 from fedade.methods.source import Source
 from fedade.methods.tent import Tent
-from fedade.methods.uda import Uda
-from fedade.methods.unida import Unida
+from fedade.methods.uda.method import Uda
+from fedade.methods.unida.method import Unida
 
 METHODS: Mapping[str, Callable[..., Method]] = {
     "source": Source,

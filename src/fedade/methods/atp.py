@@ -25,7 +25,7 @@ from fedade.core.method import Card, Method, Plan
 from fedade.core.normalisation import Statistics, batch_statistics
 from fedade.core.seeds import Seeds
 from fedade.core.split import Parameters
-from fedade.maths.entropy import entropy_from_logits
+from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.composition import own_prediction
 from fedade.parts.norm_layers import adaptable
 from fedade.parts.statistics import follow, warn_without_batch_norm

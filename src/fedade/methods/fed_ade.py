@@ -86,12 +86,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
 
     @property
     def replays_rates_of(self) -> str | None:
-        return "fed-ade" if self.replays else None
-
-    @property
-    def replays(self) -> bool:
-        """Whether it wants to be given the rates of a Fed-ADE run."""
-        return self.pace in ("mean", "shuffled")
+        return "fed-ade" if self.pace in ("mean", "shuffled") else None
 
     def reads_deployed_features(self, deployment: Deployment) -> bool:
         return self._needs_prior
@@ -127,13 +122,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         features = self._features(ctx, model) if own is state.own else network.represent(model, ctx.inputs)
         probabilities = network.classify(model, features).softmax(-1)
         current, signals = self._measure.update(
-            deployment,
-            state.previous,
-            probabilities,
-            network.summarise(features),
-            ctx.key,
-            self.use_unc,
-            self.use_rep,
+            deployment, state.previous, probabilities, network.summarise(features), ctx.key, self.use_unc, self.use_rep
         )
         plan = {
             "learning_rate": self._rate(state.replayed, signals.combined, ctx.key),
@@ -173,7 +162,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
 
     @property
     def _has_rates(self) -> bool:
-        return self.replays and bool(self.measured_rates)
+        return self.replays_rates_of is not None and bool(self.measured_rates)
 
     def _rate(self, replayed: Tensor | tuple[()], signal: Tensor, key: Tensor) -> Tensor:
         if isinstance(replayed, Tensor):

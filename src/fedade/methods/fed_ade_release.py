@@ -14,11 +14,11 @@ from torch.nn.functional import normalize
 from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, FederatedMethod, Plan, Shared
-from fedade.core.normalisation import FROZEN, Recording
+from fedade.core.normalisation import FROZEN, RecordingStatistics
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree
 from fedade.maths.counter import uniform
-from fedade.maths.dynamics import combined_dynamics
+from fedade.maths.signals.dynamics import combined_dynamics
 from fedade.parts.composition import own_model, own_prediction, trainable_part
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
@@ -174,7 +174,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         features = ctx.own_features(model)
         seen_by_head = features
         if self.signal_pass == "train":
-            recording = Recording()
+            recording = RecordingStatistics()
             seen_by_head = network.represent(model, ctx.inputs, recording)
             mask = self._dropout_mask(ctx)
             seen_by_head = seen_by_head if mask is None else dropped(seen_by_head, mask)
@@ -201,7 +201,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         moved, personal = training.personal(trainable_part(deployment, state.own), model, steps, state.states.personal)
         own = state.own | moved
         if self.normalisation == "running":
-            recording = Recording()
+            recording = RecordingStatistics()
             deployment.network.represent(model, ctx.inputs, recording)
             for _ in steps:
                 own |= follow(own, recording.seen, self.momentum)

@@ -22,7 +22,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Card, FederatedMethod, Plan, Shared
 from fedade.core.tree import repeat
 from fedade.maths.counter import uniform
-from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
+from fedade.maths.online.hedging import draw_experts, hedge, hedge_drawn, mixture
 from fedade.parts.last_layers import (
     Examination,
     classified,

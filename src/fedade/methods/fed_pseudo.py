@@ -11,12 +11,12 @@ from torch import Tensor
 from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, FederatedMethod, Plan, Shared
-from fedade.maths.pseudo_labels import class_balanced, confident_labels
+from fedade.maths.losses.pseudo_labels import class_balanced, confident_labels
 from fedade.parts.composition import own_model, own_prediction, trainable, trainable_personal, trainable_shared
 from fedade.parts.optimisers import Optimiser
 from fedade.parts.participation import Learner
 from fedade.parts.rates import RateBounds
-from fedade.parts.supervision import Labelled
+from fedade.parts.supervision import LabelledSamples
 from fedade.parts.training import Training
 
 
@@ -52,7 +52,7 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     def local_round(self, ctx: RoundContext, state: Learner, plan: Plan) -> tuple[Learner, Plan, dict[str, Tensor]]:
         """Labels from the model as it enters the round, then joint steps on body and head."""
         labels, trust = confident_labels(self.predict(ctx, state), self.confidence)
-        objective = Labelled(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
+        objective = LabelledSamples(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
         training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
         steps, moving = training.steps(range(self.epochs)), {**ctx.shared, **state.own}
         moved, after = training.joint(moving, own_model(ctx, state.own), steps, state.state)

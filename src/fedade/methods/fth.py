@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
-from fedade.maths.dynamics import mean_prediction
-from fedade.maths.simplex import mix_with_uniform
+from fedade.maths.priors.simplex import mix_with_uniform
+from fedade.maths.signals.dynamics import mean_prediction
 from fedade.parts.priors import deployed_probabilities, prior_from, refuse_unsafe_inverse
 from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
 

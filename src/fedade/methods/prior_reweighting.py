@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
-from fedade.maths.simplex import mix_with_uniform
+from fedade.maths.priors.simplex import mix_with_uniform
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
 

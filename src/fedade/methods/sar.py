@@ -23,7 +23,7 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Method, Plan
 from fedade.core.tree import tree_map
-from fedade.maths.entropy import entropy_from_logits
+from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.statistics import warn_without_batch_norm

@@ -22,6 +22,12 @@ MODELS: Mapping[str, Body] = {
     "resnet18": resnet18_body,
 }
 
+Parts = Callable[[str, int, int], tuple[nn.Module, nn.Module]]
+"""From a name, the number of channels and of classes to a body and a head."""
+
+FAMILIES: Mapping[str, Parts] = {"timm": timm_parts, "import": imported_parts}
+"""Networks from elsewhere, by what stands before the colon of their names."""
+
 
 def build(name: str, input_shape: tuple[int, ...], num_classes: int, pixels: Pixels, seed: int) -> Network:
     """A network with fresh weights, which depend on the seed alone.
@@ -37,11 +43,9 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, pixels: Pix
 
 
 def _parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
-    kind, _, rest = name.partition(":")
-    if kind == "timm":
-        return timm_parts(rest, channels, num_classes)
-    if kind == "import":
-        return imported_parts(rest, num_classes)
+    family, _, rest = name.partition(":")
+    if family in FAMILIES:
+        return FAMILIES[family](rest, channels, num_classes)
     if name not in MODELS:
         known = f"{', '.join(MODELS)}, timm:NAME or import:package.module:callable"
         raise FedadeError(f"unknown model {name!r}; known: {known}")

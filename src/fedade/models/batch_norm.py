@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedade.core.normalisation import Statistics
 from fedade.core.pass_context import current_pass
-from fedade.kernels.folding import Affine
+from fedade.kernels import Affine
 
 
 class BatchNorm(nn.Module):

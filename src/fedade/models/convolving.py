@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from fedade.core.normalisation import Frozen
 from fedade.core.pass_context import current_pass
-from fedade.kernels import Layer, fused_layers
-from fedade.kernels.folding import Affine, folded
+from fedade.kernels import Affine, Layer, folded, fused_layers
 from fedade.models.batch_norm import BatchNorm
 
 

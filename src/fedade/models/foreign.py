@@ -23,7 +23,7 @@ def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, n
     return convert_batch_norms(model), head
 
 
-def imported_parts(path: str, num_classes: int) -> tuple[nn.Module, nn.Module]:
+def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
     """Body and head of the module that `package.module:callable` returns for a number of classes.
 
     The head is the last linear layer, which must be the last thing that the module computes.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedade.core.pass_context import current_pass
-from fedade.kernels.pixels import normalised_pixels
+from fedade.kernels import normalised_pixels
 
 
 class Pixels(nn.Module):

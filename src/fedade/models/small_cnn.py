@@ -8,7 +8,7 @@ from fedade.models.residual import BasicBlock, convolution
 
 
 def small_cnn_body(channels: int, width: int = 16) -> tuple[nn.Module, int]:
-    """The body and its feature size."""
+    """A stem, one residual block and 2x2 average pooling, for images of 8 to 16 pixels."""
     body = Layers(
         convolution(channels, width, stride=2),
         BatchNorm(width),

@@ -10,11 +10,12 @@ from torch import Tensor
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.tree import Tree
-from fedade.maths import change_points, counter, dynamics
-from fedade.maths.change_points import ClassRuns, FeatureRuns
-from fedade.maths.directions import directions
-from fedade.maths.distances import without_noise_floor
-from fedade.maths.sinkhorn import class_costs, sinkhorn_divergence
+from fedade.maths import counter
+from fedade.maths.signals import change_points, dynamics
+from fedade.maths.signals.change_points import ClassRuns, FeatureRuns
+from fedade.maths.signals.directions import directions
+from fedade.maths.signals.distances import without_noise_floor
+from fedade.maths.signals.sinkhorn import class_costs, sinkhorn_divergence
 from fedade.parts.last_layers import class_rows
 
 KEPT = 32

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import linear, relu
 
 from fedade.maths.counter import uniform
-from fedade.maths.directions import directions
+from fedade.maths.signals.directions import directions
 
 Discriminator = dict[str, Tensor]
 

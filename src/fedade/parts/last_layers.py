@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.split import Parameters
-from fedade.maths.risks import class_weights, estimated_risk
+from fedade.maths.losses.risks import class_weights, estimated_risk
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.supervision import descend
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.tree import Tree
-from fedade.maths import distances, dynamics, sample_distances
+from fedade.maths.signals import distances, dynamics, sample_distances
 from fedade.parts.channels import (
     Channel,
     ClassChangePoint,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedade.maths.entropy import entropy, entropy_from_logits
-from fedade.maths.risks import class_weights, estimated_risk
+from fedade.maths.losses.entropy import entropy, entropy_from_logits
+from fedade.maths.losses.risks import class_weights, estimated_risk
 
 Examples = Literal["reference", "stream"]
 ObjectiveName = Literal["bbse", "entropy", "bbse+entropy", "infomax", "pseudo", "posterior-entropy"]

@@ -7,8 +7,8 @@ from torch import Tensor
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.maths.calibration import apply_temperature
-from fedade.maths.priors import ConfusionFactors, estimate_prior, is_invertible
+from fedade.maths.priors.calibration import apply_temperature
+from fedade.maths.priors.estimators import ConfusionFactors, estimate_prior, is_invertible
 
 Estimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls", "mlls", "map_em"]
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from fedade.maths.counter import uniform
-from fedade.maths.rates import adaptive_rate
+from fedade.maths.signals.rates import adaptive_rate
 
 _REPLAY = 2000
 """Its draws are apart from those that measures make from the same key."""

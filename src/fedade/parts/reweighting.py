@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from fedade.core.context import ClientContext
-from fedade.maths.reweighting import reweight
+from fedade.maths.priors.reweighting import reweight
 from fedade.parts.priors import deployed_probabilities
 
 UNIFORM_SHARE = 1e-3

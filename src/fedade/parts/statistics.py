@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import FROZEN, Frozen, Mixed, Recording, Statistics
+from fedade.core.normalisation import FROZEN, Frozen, Mixed, RecordingStatistics, Statistics
 from fedade.core.split import Parameters
 
 NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
@@ -55,6 +55,6 @@ def follow_stream(
     deployment: Deployment, parameters: Parameters, own: Parameters, inputs: Tensor, momentum: float
 ) -> dict[str, Tensor]:
     """A client's own layers, with statistics that moved towards those of a batch."""
-    recording = Recording()
+    recording = RecordingStatistics()
     deployment.network.represent(parameters, inputs, recording)
     return {**own, **follow(own, recording.seen, momentum)}

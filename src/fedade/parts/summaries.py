@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from fedade.maths import dynamics
+from fedade.maths.signals import dynamics
 
 PredictionSummary = Literal["softmax", "histogram"]
 FeatureSummary = Literal["per-sample", "once"]

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.func import grad
 
-from fedade.maths.pseudo_labels import weighted_cross_entropy
+from fedade.maths.losses.pseudo_labels import weighted_cross_entropy
 from fedade.parts.objectives import Examples, Material
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.training import Minibatches
@@ -17,7 +17,7 @@ LabelSource = Literal["unsup", "oracle"]
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledSamples:
     """An objective: cross-entropy to labels of the stream's samples, each with a weight."""
 
     labels: Tensor

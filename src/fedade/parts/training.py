@@ -12,11 +12,11 @@ from torch.func import grad
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Plan
-from fedade.core.normalisation import FROZEN, Normalisation, Recording, Statistics
+from fedade.core.normalisation import FROZEN, Normalisation, RecordingStatistics, Statistics
 from fedade.core.split import Parameters
 from fedade.core.vectors import Layout
 from fedade.maths.counter import permutation, uniform
-from fedade.maths.risks import class_weights
+from fedade.maths.losses.risks import class_weights
 from fedade.parts.objectives import Examples, Material, Objective
 from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
 from fedade.parts.statistics import follow
@@ -77,7 +77,7 @@ class Training:
         """Steps on all of `moving` (eq:local_joint_update), on top of `fixed`."""
 
         def loss(moved: dict[str, Tensor], rows: Tensor | None) -> tuple[Tensor, Seen]:
-            recording, parameters = Recording(), {**fixed, **moved}
+            recording, parameters = RecordingStatistics(), {**fixed, **moved}
 
             def logits(examples: Examples, chosen: Tensor | None) -> Tensor:
                 features = self._represent(parameters, _rows(self._inputs(examples), chosen), recording)
@@ -94,7 +94,7 @@ class Training:
         if not all(name.startswith("head.") for name in personal):
             return self.joint(personal, fixed, minibatches, state)
         whole = {
-            examples: self._represent(fixed, self._inputs(examples), Recording())
+            examples: self._represent(fixed, self._inputs(examples), RecordingStatistics())
             for examples in self.objective.examples
             if not (self._draws_reference and examples == "reference")
         }
@@ -140,13 +140,13 @@ class Training:
         if not self._draws_reference or not drawn:
             return [{} for _ in minibatches]
         inputs = self.ctx.reference.inputs[torch.cat(drawn)]
-        features = self._represent(parameters, inputs, Recording())
+        features = self._represent(parameters, inputs, RecordingStatistics())
         return [{"reference": part} for part in torch.split(features, [len(rows) for rows in drawn])]
 
     def _inputs(self, examples: Examples) -> Tensor:
         return self.ctx.reference.inputs if examples == "reference" else self.ctx.inputs
 
-    def _represent(self, parameters: Parameters, inputs: Tensor, recording: Recording) -> Tensor:
+    def _represent(self, parameters: Parameters, inputs: Tensor, recording: RecordingStatistics) -> Tensor:
         normalisation = recording if self.normalisation is None else self.normalisation
         return self.deployment.network.represent(parameters, inputs, normalisation)
 

@@ -12,7 +12,6 @@ from fedade.core.events import Listener
 from fedade.core.seeds import Seeds
 from fedade.experiments.cell import COMMON
 from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite
-from fedade.experiments.theory import Case, write_theory
 from fedade.maths.schedules import VARIANTS
 from fedade.parts.rates import RateBounds
 from fedade.reporting.figures import Figures, save
@@ -22,6 +21,7 @@ from fedade.reporting.tables import write_tables
 from fedade.runner.store import Record, records
 from fedade.scenarios import ScenarioSettings
 from fedade.scenarios.streams import client_schedules, target_priors
+from fedade.theory.study import Case, write_theory
 
 SHOWN_ALPHAS = (100.0, 0.1)
 """The two Dirichlet factors of the paper's figure."""

@@ -17,7 +17,7 @@ LEAST_GAIN = 0.1
 Name = TypeVar("Name", bound=Hashable)
 
 
-class Share(NamedTuple):
+class OracleShare(NamedTuple):
     """The part of the oracle's gain that a method reaches, over some scenarios."""
 
     share: float | None
@@ -25,7 +25,7 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contender:
+class ComparedRow:
     """A row over all scenarios of a comparison; means are over the cells that it finished."""
 
     row: Key
@@ -35,7 +35,7 @@ class Contender:
     """In percent, as `accuracy_pre`."""
     accuracy_pre: float | None
     rank: float | None
-    share: Share
+    share: OracleShare
     paired: Paired | None
     """This row − Fed-ADE; None where there is nothing to compare with."""
     t_test: float | None
@@ -49,7 +49,7 @@ class Contender:
 class Comparison:
     """All rows, and on how much the numbers rest."""
 
-    contenders: tuple[Contender, ...]
+    contenders: tuple[ComparedRow, ...]
     cells: int
     """Scenarios × seeds."""
     ranked_cells: int
@@ -66,9 +66,9 @@ def compare(grid: Grid) -> Comparison:
     t_tests = dict(zip(grid.ranked, holm([test.t_test for test in tests]), strict=True))
     wilcoxons = dict(zip(grid.ranked, holm([test.wilcoxon for test in tests]), strict=True))
 
-    def contender(row: Key) -> Contender:
+    def contender(row: Key) -> ComparedRow:
         results = grid.results(row)
-        return Contender(
+        return ComparedRow(
             row=row,
             oracle=row in grid.oracles,
             finished=len(results),
@@ -100,7 +100,7 @@ def average_ranks(cells: Sequence[Mapping[Name, float]]) -> dict[Name, float]:
     return dict(zip(ordered, ranks.tolist(), strict=True))
 
 
-def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> Share:
+def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> OracleShare:
     """Σ (accuracy − source) / Σ (oracle − source) of (accuracy, source, oracle) in percent.
 
     Only scenarios count in which the oracle gains something: a prior cannot help where no prior has shifted.
@@ -109,9 +109,9 @@ def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> Share:
         (accuracy - source, oracle - source) for accuracy, source, oracle in scenarios if oracle - source >= LEAST_GAIN
     ]
     if not counted:
-        return Share(None, 0)
+        return OracleShare(None, 0)
     gained, reachable = np.sum(counted, axis=0)
-    return Share(float(gained / reachable), len(counted))
+    return OracleShare(float(gained / reachable), len(counted))
 
 
 def _complete_cells(grid: Grid) -> list[dict[Key, float]]:
@@ -133,11 +133,11 @@ def _difference(grid: Grid, row: Key, reference: Key | None) -> Paired | None:
     return paired([ours[place] for place in common], [theirs[place] for place in common])
 
 
-def _share(grid: Grid, row: Key) -> Share:
+def _share(grid: Grid, row: Key) -> OracleShare:
     """Over scenarios, each one the mean of the seeds that the row, the source and the oracle finished."""
     by_method = {dict(key)["method"]: key for key in reversed(grid.rows)}
     if not {"source", "oracle-prior"} <= by_method.keys():
-        return Share(None, 0)
+        return OracleShare(None, 0)
     three = [grid.accuracies(key) for key in (row, by_method["source"], by_method["oracle-prior"])]
     means = []
     for scenario in grid.scenarios:

@@ -1,8 +1,8 @@
 """Pictures of a trace."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,22 @@ from fedade.core import trace
 
 Figures = dict[str, Figure]
 
+
+class Chart(NamedTuple):
+    """A picture of a run's trace, and the columns without which there is nothing to show."""
+
+    draw: Callable[[pa.Table, Sequence[str]], Figure]
+    """The trace and the names of its methods in, a figure out."""
+    columns: frozenset[str] = frozenset()
+
+
 _SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
 
 
 def figures(table: pa.Table) -> Figures:
-    """All pictures, by file name."""
+    """All charts that this trace can fill, by file name."""
     methods = list(dict.fromkeys(trace.column(table, "method").tolist()))
-    drawn = {"accuracy": accuracy_over_time(table, methods), "priors": client_priors(table, methods)}
-    if "s_unc" in table.column_names:
-        drawn["signals"] = signals_over_time(table, methods)
-    return drawn
+    return {name: one.draw(table, methods) for name, one in CHARTS.items() if one.columns <= set(table.column_names)}
 
 
 def save(drawn: Figures, folder: Path) -> None:
@@ -101,6 +107,14 @@ def client_priors(table: pa.Table, methods: Sequence[str]) -> Figure:
     right.set_title("Estimated against true class distribution", fontsize=10)
     right.grid(alpha=0.3)
     return figure
+
+
+CHARTS: Mapping[str, Chart] = {
+    "accuracy": Chart(accuracy_over_time),
+    "priors": Chart(client_priors),
+    "signals": Chart(signals_over_time, frozenset({"s_unc"})),
+}
+"""Every chart of a run by the name of its file. A new one is a function and a line here."""
 
 
 def _by_timestep(table: pa.Table, name: str) -> tuple[NDArray[Any], NDArray[Any]]:

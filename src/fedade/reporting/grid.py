@@ -10,8 +10,12 @@ from fedade.core.errors import FedadeError
 from fedade.reporting.outcomes import Label, Outcome
 from fedade.reporting.results import Result
 
-ROW_LABELS = ("row", "method", "measure", "feature_measure", "prior", "rate", "low", "high")
-"""Labels that say which row of a table a cell is in; `suite` and `seed` apart, all others say in which scenario."""
+COMMON_LABELS = ("suite", "dataset", "kind", "source", "schedule", "row", "method", "seed")
+"""Labels that every cell has."""
+
+EARLIER_ROW_LABELS = ("measure", "feature_measure", "prior", "rate", "low", "high")
+EARLIER_SCENARIO_LABELS = ("alpha", "timesteps", "samples")
+"""Labels of version 0.1, whose cells did not say which of them name a row."""
 
 Key = tuple[tuple[str, Label], ...]
 """Some labels of a cell, in order."""
@@ -91,8 +95,10 @@ class Grid:
 def grid(outcomes: Iterable[Outcome]) -> Grid:
     """The grid that the outcomes span."""
     placed: dict[tuple[Key, Key, Label], Outcome] = {}
+    declared: dict[str, bool] = {}
     for outcome in outcomes:
         place = (scenario_of(outcome), row_of(outcome), outcome.labels["seed"])
+        _refuse_two_meanings(declared, outcome)
         if place in placed:
             raise FedadeError(f"two outcomes for {dict(outcome.labels)}; give every cell once")
         placed[place] = outcome
@@ -104,6 +110,16 @@ def grid(outcomes: Iterable[Outcome]) -> Grid:
     )
 
 
+def _refuse_two_meanings(declared: dict[str, bool], outcome: Outcome) -> None:
+    """Note which labels name rows, and refuse one that names a row in one cell and a scenario in another."""
+    own = _row_labels(outcome)
+    for label in outcome.labels:
+        if declared.setdefault(label, label in own) != (label in own):
+            raise FedadeError(
+                f"label {label!r} names a row in one cell and a scenario in another; declare it in all or none"
+            )
+
+
 def scenario_of(outcome: Outcome) -> Key:
     """What was asked: the data, their drift and the deployed model."""
     return (*benchmark_of(outcome), *_chosen(outcome, ("schedule",)))
@@ -111,15 +127,30 @@ def scenario_of(outcome: Outcome) -> Key:
 
 def benchmark_of(outcome: Outcome) -> Key:
     """A scenario without its schedule: the data, the kind of shift, the model's pre-training, what a suite varies."""
-    first = ("dataset", "kind", "source")
-    apart = (*ROW_LABELS, *first, "schedule", "suite", "seed")
-    varied = sorted(label for label in outcome.labels if label not in apart)
-    return _chosen(outcome, (*first, *varied))
+    varied = sorted(set(outcome.labels) - {*COMMON_LABELS, *_row_labels(outcome)})
+    return _chosen(outcome, ("dataset", "kind", "source", *varied))
 
 
 def row_of(outcome: Outcome) -> Key:
     """Who answered: the method and its settings."""
-    return _chosen(outcome, ROW_LABELS)
+    return _chosen(outcome, ("row", "method", *_row_labels(outcome)))
+
+
+def _row_labels(outcome: Outcome) -> tuple[str, ...]:
+    """Labels that name the row besides `row` and `method`; nobody guesses which of two places a label names."""
+    if outcome.row_labels is None:
+        known = (*COMMON_LABELS, *EARLIER_ROW_LABELS, *EARLIER_SCENARIO_LABELS)
+        unknown = [label for label in outcome.labels if label not in known]
+        if unknown:
+            raise FedadeError(
+                f"label {unknown[0]!r} of a cell: nobody said whether it names a row or a scenario; "
+                "name it in Outcome.row_labels, or declare them without it"
+            )
+        return EARLIER_ROW_LABELS
+    common = [label for label in outcome.row_labels if label in COMMON_LABELS]
+    if common:
+        raise FedadeError(f"label {common[0]!r} of a cell has a place of its own; take it out of its row_labels")
+    return outcome.row_labels
 
 
 def _chosen(outcome: Outcome, labels: Sequence[str]) -> Key:

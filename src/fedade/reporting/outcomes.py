@@ -21,3 +21,8 @@ class Outcome:
     result: Result | None
     failure: str | None = None
     """The reason, in one line."""
+    row_labels: tuple[str, ...] | None = None
+    """Labels that, with `row` and `method`, say in which row of a table it stands; all others say in which scenario.
+
+    None: nobody said so, as in folders of version 0.1, and only labels that were known then are understood.
+    """

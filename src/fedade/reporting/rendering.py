@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.table_model import Cell, Column, Row, Table, parts
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts
 
 CSV_FIELDS = (
     "table", "row", "oracle", "column", "value", "deviation", "low", "high", "count", "paper", "paper_deviation",
@@ -84,7 +84,7 @@ def _text(table: Table) -> str:
     return "\n".join([table.title, rule, lines[0], rule, *lines[1:], rule, *notes, ""])
 
 
-def _starred(cell: Cell, column: Column) -> tuple[str, ...]:
+def _starred(cell: TableCell, column: Column) -> tuple[str, ...]:
     ours, *others = parts(cell, column)
     return (f"{ours}{'*' if cell.best else ' '}", *others)
 
@@ -101,36 +101,36 @@ def _padded(lines: Sequence[str]) -> list[str]:
     return [line.ljust(width) for line in lines]
 
 
-def _markdown(table: Table) -> str:
+def _lines(table: Table, escaped: Callable[[str], str], best: str, oracle: str) -> list[list[str]]:
+    """The headings and every row; `best` and `oracle` are formats of what is marked so."""
+
     def styled(text: str, mark: str) -> str:
-        return f"{mark}{markdown_escaped(text)}{mark}"
+        return mark.format(escaped(text)) if mark else escaped(text)
 
-    def line(row: Row) -> list[str]:
-        shown = [
-            styled(_joined(cell, column), "**" if cell.best else "")
-            for cell, column in zip(row.cells, table.columns, strict=True)
+    head = [escaped(name) for name in (table.corner, *(column.name for column in table.columns))]
+    rows = [
+        [
+            styled(row.title, oracle if row.oracle else ""),
+            *(
+                styled(" | ".join(parts(cell, column)), best if cell.best else "")
+                for cell, column in zip(row.cells, table.columns, strict=True)
+            ),
         ]
-        return [styled(row.title, "*" if row.oracle else ""), *shown]
+        for row in table.rows
+    ]
+    return [head, *rows]
 
-    head = [markdown_escaped(name) for name in (table.corner, *(column.name for column in table.columns))]
-    body = [head, ["---", *("---:" for _ in table.columns)], *map(line, table.rows)]
+
+def _markdown(table: Table) -> str:
+    head, *rows = _lines(table, markdown_escaped, "**{}**", "*{}*")
+    body = [head, ["---", *("---:" for _ in table.columns)], *rows]
     lines = [f"| {' | '.join(cells)} |" for cells in body]
     notes = [markdown_escaped(note) + "\n" for note in table.notes]
     return "\n".join([f"### {markdown_escaped(table.title)}", "", *lines, "", *notes])
 
 
 def _latex(table: Table) -> str:
-    def styled(text: str, command: str) -> str:
-        return f"\\{command}{{{latex_escaped(text)}}}" if command else latex_escaped(text)
-
-    def line(row: Row) -> list[str]:
-        shown = [
-            styled(_joined(cell, column), "textbf" if cell.best else "")
-            for cell, column in zip(row.cells, table.columns, strict=True)
-        ]
-        return [styled(row.title, "textit" if row.oracle else ""), *shown]
-
-    head = [latex_escaped(name) for name in (table.corner, *(column.name for column in table.columns))]
+    head, *rows = _lines(table, latex_escaped, r"\textbf{{{}}}", r"\textit{{{}}}")
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
@@ -141,7 +141,7 @@ def _latex(table: Table) -> str:
             "\\toprule",
             _latex_line(head),
             "\\midrule",
-            *(_latex_line(line(row)) for row in table.rows),
+            *map(_latex_line, rows),
             "\\bottomrule",
             "\\end{tabular}",
             *(f"\\par {latex_escaped(note)}" for note in table.notes),
@@ -156,10 +156,6 @@ def _latex_line(cells: Sequence[str]) -> str:
     return "{}" + " & ".join(cells) + r" \\"
 
 
-def _joined(cell: Cell, column: Column) -> str:
-    return " | ".join(parts(cell, column))
-
-
 def _csv(tables: Sequence[Table]) -> str:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, CSV_FIELDS, lineterminator="\n")
@@ -171,7 +167,7 @@ def _csv(tables: Sequence[Table]) -> str:
     return buffer.getvalue()
 
 
-def _csv_line(table: Table, row: Row, column: Column, cell: Cell) -> dict[str, object]:
+def _csv_line(table: Table, row: TableRow, column: Column, cell: TableCell) -> dict[str, object]:
     return {
         "table": table.title,
         "row": row.name,

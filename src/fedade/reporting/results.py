@@ -26,7 +26,7 @@ class Result(NamedTuple):
         return self._asdict()
 
 
-class Row(NamedTuple):
+class ResultRow(NamedTuple):
     """One method over all seeds."""
 
     method: str
@@ -65,7 +65,7 @@ def _mean(table: pa.Table, name: str) -> float:
     return float(present.mean()) if len(present) else float("nan")
 
 
-def rows(results: Iterable[Result]) -> list[Row]:
+def rows(results: Iterable[Result]) -> list[ResultRow]:
     """One row per method, in the order of the results."""
     by_method: dict[str, list[Result]] = {}
     for one in results:
@@ -74,13 +74,13 @@ def rows(results: Iterable[Result]) -> list[Row]:
     return [_row(found, means) for found in by_method.values()]
 
 
-def _row(found: list[Result], means: Mapping[str, float]) -> Row:
+def _row(found: list[Result], means: Mapping[str, float]) -> ResultRow:
     first = found[0]
     posts = [one.accuracy_post for one in found]
     share = None
     if "source" in means and "oracle-prior" in means and means["oracle-prior"] > means["source"]:
         share = (means[first.method] - means["source"]) / (means["oracle-prior"] - means["source"])
-    return Row(
+    return ResultRow(
         method=first.method,
         oracle=first.oracle,
         accuracy_post=means[first.method],

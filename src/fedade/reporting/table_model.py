@@ -20,7 +20,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A number of ours beside the paper's; without one, `status` says why."""
 
     value: float | None = None
@@ -42,11 +42,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A name and one cell for every column."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     oracle: bool = False
 
     @property
@@ -61,13 +61,13 @@ class Table:
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     corner: str = "method"
     """The heading of the rows' names."""
 
 
-def parts(cell: Cell, column: Column) -> tuple[str, ...]:
+def parts(cell: TableCell, column: Column) -> tuple[str, ...]:
     """What a cell shows: ours alone, or ours, the paper's and the difference."""
     if cell.paper is None:
         return (_ours(cell, column),)
@@ -75,7 +75,7 @@ def parts(cell: Cell, column: Column) -> tuple[str, ...]:
     return _ours(cell, column), f"{cell.paper.mean:.1f} ±{cell.paper.deviation:.1f}", difference
 
 
-def _ours(cell: Cell, column: Column) -> str:
+def _ours(cell: TableCell, column: Column) -> str:
     if cell.value is None:
         return cell.status or NOTHING
     shown = _number(cell.value, column)

@@ -7,12 +7,12 @@ from pathlib import Path
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.reporting import names, paper
-from fedade.reporting.comparison import Contender, compare
-from fedade.reporting.grid import ROW_LABELS, Entry, Grid, Key, benchmark_of, grid
+from fedade.reporting.comparison import ComparedRow, compare
+from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
-from fedade.reporting.paper import Place, Published
+from fedade.reporting.paper import PaperPlace, Published
 from fedade.reporting.rendering import EXTENSIONS, document, render
-from fedade.reporting.table_model import Cell, Column, Row, Table
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 __all__ = ["printed", "render", "suite_tables", "write_tables"]
 
@@ -90,9 +90,9 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
     row_names, headings = _row_names(grid.rows), _headings(grid.scenarios)
     best = {scenario: _best(grid, scenario) for scenario in grid.scenarios}
 
-    def cell(scenario: Key, row: Key) -> Cell:
+    def cell(scenario: Key, row: Key) -> TableCell:
         entry = grid.entry(scenario, row)
-        return Cell(
+        return TableCell(
             value=entry.mean,
             deviation=entry.deviation,
             count=len(entry.accuracies),
@@ -102,7 +102,7 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
         )
 
     rows = tuple(
-        Row(row_names[row], tuple(cell(scenario, row) for scenario in grid.scenarios), row in grid.oracles)
+        TableRow(row_names[row], tuple(cell(scenario, row) for scenario in grid.scenarios), row in grid.oracles)
         for row in grid.rows
     )
     compared = any(cell.paper for row in rows for cell in row.cells)
@@ -117,7 +117,7 @@ def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]
     row_names = _row_names(grid.rows)
     best_rank = min((one.rank for one in found.contenders if one.rank is not None), default=None)
     rows = tuple(
-        Row(row_names[one.row], _comparison_cells(one, found.cells, best_rank, wall_times), one.oracle)
+        TableRow(row_names[one.row], _comparison_cells(one, found.cells, best_rank, wall_times), one.oracle)
         for one in found.contenders
     )
     tests = sum(one.t_test is not None or one.wilcoxon is not None for one in found.contenders)
@@ -126,31 +126,33 @@ def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]
 
 
 def _comparison_cells(
-    one: Contender, cells: int, best_rank: float | None, wall_times: Mapping[str, Published]
-) -> tuple[Cell, ...]:
+    one: ComparedRow, cells: int, best_rank: float | None, wall_times: Mapping[str, Published]
+) -> tuple[TableCell, ...]:
     pairs = one.paired
     few = "too few pairs" if pairs is not None and pairs.pairs < 2 else ""
     partial = "" if one.finished == cells else f"{one.finished} of {cells} cells"
     times = [wall_times[name] for name in names.paper_rows(dict(one.row)) if name in wall_times]
     return (
-        Cell(one.rank, best=one.rank is not None and one.rank == best_rank),
-        Cell(None if one.share.share is None else 100 * one.share.share, count=one.share.scenarios),
-        Cell(one.accuracy_post, count=one.finished, status=partial),
-        Cell(one.accuracy_pre, count=one.finished, status=partial),
-        Cell() if pairs is None else Cell(pairs.difference, low=pairs.low, high=pairs.high, count=pairs.pairs),
-        Cell(None if pairs is None else pairs.effect),
-        Cell(one.t_test, status=few),
-        Cell(one.wilcoxon, status=few),
-        Cell(None if pairs is None else pairs.pairs),
-        Cell(one.seconds, count=one.finished, paper=times[0] if times else None),
-        Cell(one.megabytes, count=one.finished),
+        TableCell(one.rank, best=one.rank is not None and one.rank == best_rank),
+        TableCell(None if one.share.share is None else 100 * one.share.share, count=one.share.scenarios),
+        TableCell(one.accuracy_post, count=one.finished, status=partial),
+        TableCell(one.accuracy_pre, count=one.finished, status=partial),
+        TableCell()
+        if pairs is None
+        else TableCell(pairs.difference, low=pairs.low, high=pairs.high, count=pairs.pairs),
+        TableCell(None if pairs is None else pairs.effect),
+        TableCell(one.t_test, status=few),
+        TableCell(one.wilcoxon, status=few),
+        TableCell(None if pairs is None else pairs.pairs),
+        TableCell(one.seconds, count=one.finished, paper=times[0] if times else None),
+        TableCell(one.megabytes, count=one.finished),
     )
 
 
 def _published(suite: str, scenario: Key, row: Key) -> Published | None:
     numbers = paper.accuracies(suite)
-    where = {label: str(value) for label, value in scenario if label in Place._fields}
-    places = [Place(**where, row=name) for name in names.paper_rows(dict(row))]
+    where = {label: str(value) for label, value in scenario if label in PaperPlace._fields}
+    places = [PaperPlace(**where, row=name) for name in names.paper_rows(dict(row))]
     return next((numbers[place] for place in places if place in numbers), None)
 
 
@@ -187,7 +189,7 @@ def _failures(grid: Grid) -> list[str]:
 
 def _row_names(rows: Sequence[Key]) -> dict[Key, str]:
     """The paper's names, and the settings that tell rows of the same name apart."""
-    return _named(rows, ROW_LABELS, always="row")
+    return _named(rows, dict.fromkeys(label for row in rows for label, _ in row), always="row")
 
 
 def _headings(scenarios: Sequence[Key]) -> dict[Key, str]:

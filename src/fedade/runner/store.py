@@ -124,6 +124,7 @@ class CellFolder:
         content = {
             "labels": dict(self.cell.labels),
             "title": self.cell.title,
+            "row_labels": list(self.cell.row_labels),
             "experiment": self.cell.experiment.as_plain(),
             "method_settings": self.cell.configured.model_dump(mode="json"),
             "identity": dict(identity),
@@ -198,7 +199,7 @@ class Record:
     @property
     def outcome(self) -> Outcome:
         """For tables."""
-        return Outcome(self.cell.labels, self.status.result, self.status.reason)
+        return Outcome(self.cell.labels, self.status.result, self.status.reason, self.cell.row_labels)
 
 
 def examine(path: Path) -> CellStatus:
@@ -223,7 +224,8 @@ def records(store: Path) -> list[Record]:
             continue
         try:
             stored = storage.read_json(path)
-            cell = Cell(stored["labels"], Experiment.model_validate(stored["experiment"]), stored["title"])
+            experiment = Experiment.model_validate(stored["experiment"])
+            cell = Cell(stored["labels"], experiment, stored["title"], tuple(stored["row_labels"]))
         except (FedadeError, KeyError, TypeError, ValidationError):
             continue
         found.append(Record(path.parent, cell, examine(path.parent)))

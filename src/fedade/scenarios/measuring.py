@@ -12,9 +12,9 @@ from fedade.core.deployment import Deployment, Reference
 from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
-from fedade.maths.calibration import apply_temperature, fit_temperature
-from fedade.maths.dynamics import mean_feature
-from fedade.maths.priors import confusion_matrix
+from fedade.maths.priors.calibration import apply_temperature, fit_temperature
+from fedade.maths.priors.estimators import confusion_matrix
+from fedade.maths.signals.dynamics import mean_feature
 
 MOST_AT_ONCE = 500
 """Samples in one pass; fewer of large images."""

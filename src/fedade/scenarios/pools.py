@@ -12,9 +12,9 @@ from torch import Tensor
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions import CORRUPTIONS, STANDARD, corrupted_pool, digest_of
 from fedade.data.dataset import Dataset, Labelled
-from fedade.data.registry import official_corruption
-from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, corrupt_sensor
-from fedade.data.specs import DATASETS, CorruptedSpec
+from fedade.data.registry import DATASETS, official_corruption
+from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor
+from fedade.data.specs import CorruptedSpec
 from fedade.scenarios.pool_features import PoolAt
 from fedade.scenarios.settings import ScenarioSettings
 
@@ -25,13 +25,13 @@ IMAGES_SEED = 0
 def corruption_names(dataset: Dataset, settings: ScenarioSettings) -> tuple[str, ...]:
     """The corruptions that clients are assigned, in turn."""
     grey = dataset.input_shape[0] == 1
-    known = tuple(SENSOR_CORRUPTIONS) if grey else tuple(CORRUPTIONS)
+    known, standard = (SENSOR_CORRUPTIONS, SENSOR_STANDARD) if grey else (CORRUPTIONS, STANDARD)
     if not settings.shifts_inputs:
-        return known[:1]  # never applied: the severity is 0
+        return standard[:1]  # never applied: the severity is 0
     for name in settings.corruptions:
         if name not in known:
             raise FedadeError(f"scenario.corruptions: {name!r} is unknown; for {dataset.name}: {', '.join(known)}")
-    return settings.corruptions or (known if grey else STANDARD)
+    return settings.corruptions or standard
 
 
 def pool_under_corruption(

@@ -1,15 +1,25 @@
 """What a scenario can be told: the dataset, the shift, the model and how it was trained."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from fedade.core.choices import hint
 from fedade.data.texts import TextInput
+from fedade.maths.schedules import SCHEDULES
 
 Kind = Literal["label", "covariate", "both", "none"]
-ScheduleName = Literal["lin", "sin", "squ", "ber"]
 SourceDistribution = Literal["uniform", "gaussian", "exponential"]
+
+
+def _known_schedule(name: str) -> str:
+    if name not in SCHEDULES:
+        raise ValueError(f"there is no such schedule{hint(name, SCHEDULES)}")
+    return name
+
+
+ScheduleName = Annotated[str, AfterValidator(_known_schedule)]
 
 
 class PretrainingSettings(BaseModel):
@@ -24,7 +34,7 @@ class PretrainingSettings(BaseModel):
     augment: bool = False
     """Random horizontal flips and shifts of up to an eighth of the image."""
     seed: int = Field(0, ge=0)
-    """Of the weights and the order of the examples; not the seed of a run."""
+    """Seed of the weights and of the order of the examples; not the seed of a run."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
     clip: float | None = Field(None, gt=0)
     """Largest norm of a step's gradient; None: gradients are taken as they are."""
@@ -85,7 +95,7 @@ class ScenarioSettings(BaseModel):
     reference_size: int = Field(100, ge=1)
     pretraining: PretrainingSettings = PretrainingSettings()
     text: TextSettings = TextSettings()
-    """Of datasets and models that are text."""
+    """Settings of datasets and models that are text."""
 
     @property
     def shifts_labels(self) -> bool:

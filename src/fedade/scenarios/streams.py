@@ -14,11 +14,11 @@ from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
+from fedade.data.corruptions import MAX_SEVERITY
+from fedade.maths.schedules import SCHEDULES
 from fedade.maths.schedules import weights as schedule_weights
 from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.settings import ScenarioSettings
-
-SEVERITIES = 5
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ShiftStreams:
     corruptions: tuple[str, ...]
     device: str
     features: PoolFeatures = field(default_factory=PoolFeatures, repr=False, compare=False)
-    """Of the pools, shared by all streams of one scenario."""
+    """Features of the pools, shared by all streams of one scenario."""
 
     @property
     def num_clients(self) -> int:
@@ -59,8 +59,8 @@ class ShiftStreams:
             return np.zeros(len(clients), dtype=np.int64)
         weight = self.schedule[clients, timestep]
         if self.settings.severity == "release":
-            weight = (np.ceil(4 * weight) + 1) / SEVERITIES
-        return np.asarray(np.rint(SEVERITIES * weight).clip(0, SEVERITIES), dtype=np.int64)
+            weight = (np.ceil(4 * weight) + 1) / MAX_SEVERITY
+        return np.asarray(np.rint(MAX_SEVERITY * weight).clip(0, MAX_SEVERITY), dtype=np.int64)
 
     def rows(
         self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
@@ -123,16 +123,16 @@ class ShiftStreams:
 
 
 def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
-    """ω of every client, `[C, T + 1]`; Bernoulli chains are the clients' own."""
+    """ω of every client, `[C, T + 1]`; random schedules have a path for every client."""
 
-    def one(client: int) -> NDArray[np.float64]:
+    def path(client: int) -> NDArray[np.float64]:
         uniforms = torch.from_numpy(seeds.generator("schedule", client=client).random(settings.num_timesteps))
         weights = schedule_weights(settings.schedule, settings.num_timesteps, uniforms, settings.variant)
         return np.asarray(weights.numpy())
 
-    if settings.schedule != "ber":
-        return np.broadcast_to(one(0), (settings.num_clients, settings.num_timesteps + 1))
-    return np.stack([one(client) for client in range(settings.num_clients)])
+    if not SCHEDULES[settings.schedule].random:
+        return np.broadcast_to(path(0), (settings.num_clients, settings.num_timesteps + 1))
+    return np.stack([path(client) for client in range(settings.num_clients)])
 
 
 def client_supports(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> list[NDArray[np.int64]]:

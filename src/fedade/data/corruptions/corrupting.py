@@ -8,10 +8,7 @@ import numpy as np
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions.draws import Draws
 from fedade.data.corruptions.pixels import Pixels
-from fedade.data.corruptions.registry import CORRUPTIONS
-
-MAX_SEVERITY = 5
-"""Severities run from 0, clean, to this."""
+from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY
 
 SMALLEST_SIDE, LARGEST_SIDE = 16, 128
 """Image sides for which the constants, made for 32 pixels, still mean what they are called."""

@@ -93,12 +93,12 @@ def displaced(images: Unit, down: Unit, right: Unit) -> Unit:
     height, width = images.shape[1:3]
     rows, columns = np.arange(height)[:, None] + down, np.arange(width) + right
     top, left = np.floor(rows).astype(np.int64), np.floor(columns).astype(np.int64)
-    below, beside = ((place - whole).astype(np.float32)[..., None] for place, whole in ((rows, top), (columns, left)))
+    below, right_of = ((place - whole).astype(np.float32)[..., None] for place, whole in ((rows, top), (columns, left)))
     first_row, second_row = (_mirrored(row, height) * width for row in (top, top + 1))
     first_column, second_column = (_mirrored(column, width) for column in (left, left + 1))
 
     def between_columns(row: NDArray[np.int64]) -> Unit:
-        return _between(gathered(images, row + first_column), gathered(images, row + second_column), beside)
+        return _between(gathered(images, row + first_column), gathered(images, row + second_column), right_of)
 
     return _between(between_columns(first_row), between_columns(second_row), below)
 

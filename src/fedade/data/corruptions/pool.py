@@ -1,12 +1,11 @@
 """Corrupted images kept on disk, so that a benchmark is generated once."""
 
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions.corrupting import check_request, corrupt
 from fedade.data.corruptions.pixels import Pixels
@@ -34,11 +33,11 @@ def corrupted_pool(
     check_request(images, name, severity, seed)
     if cache_dir is None or severity == 0:
         return corrupt(images, name, severity, seed)
-    told = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
-    path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(told.encode(), digest_size=16).hexdigest()}.npy"
+    identity = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
+    path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}.npy"
     cached = _memory_map(path, images.shape)
     if cached is None:
-        _write_whole(path, corrupt(images, name, severity, seed))
+        _write(path, corrupt(images, name, severity, seed))
         cached = _memory_map(path, images.shape)
     if cached is None:
         raise FedadeError(f"cached images {path} cannot be read back; check the disk, or use another cache")
@@ -55,20 +54,11 @@ def _memory_map(path: Path, shape: tuple[int, ...]) -> Pixels | None:
     return array if is_ours else None
 
 
-def _write_whole(path: Path, array: Pixels) -> None:
-    """Write beside the file, then rename: no reader ever sees half a file."""
+def _write(path: Path, images: Pixels) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".unfinished")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.save(file, array, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-        finally:
-            Path(unfinished).unlink(missing_ok=True)
-    except OSError as failure:
+        storage.write_array(path, images)
+    except FedadeError as failure:
         raise FedadeError(
-            f"cannot cache corrupted images in {path.parent} ({failure.strerror}); free space or choose another folder"
+            f"cannot cache corrupted images in {path.parent} ({failure.__cause__}); "
+            "free some space, or point FEDADE_CACHE to a folder that can be written"
         ) from failure

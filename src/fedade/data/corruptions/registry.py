@@ -13,6 +13,9 @@ from fedade.data.corruptions.pixels import Pixels
 
 Constants = tuple[float, ...]
 
+MAX_SEVERITY = 5
+"""Severities run from 0, clean, to this."""
+
 
 @dataclass(frozen=True)
 class Corruption:
@@ -64,7 +67,15 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     ),
     "saturate": Corruption(digital.saturate, ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))),
 }
-"""Every corruption by its official name: the 15 of the benchmark, then the 4 extra ones."""
+"""Every corruption by its name. A new one is a function and an entry here; it joins no benchmark by that."""
 
-STANDARD: tuple[str, ...] = tuple(CORRUPTIONS)[:15]
-"""The 15 corruptions that benchmark scores average over."""
+# fmt: off
+STANDARD = (
+    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
+    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+)
+"""The 15 corruptions that benchmark scores average over, in the order in which clients are assigned them."""
+# fmt: on
+
+PUBLISHED = tuple(sorted((*STANDARD, "speckle_noise", "gaussian_blur", "spatter", "saturate")))
+"""The 19 corruptions whose images the authors of CIFAR-C published: the standard ones and 4 extra ones."""

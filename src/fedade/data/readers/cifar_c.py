@@ -12,29 +12,7 @@ from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
 from fedade.data.checksums import damaged
-
-OFFICIAL_CORRUPTIONS = (
-    "brightness",
-    "contrast",
-    "defocus_blur",
-    "elastic_transform",
-    "fog",
-    "frost",
-    "gaussian_blur",
-    "gaussian_noise",
-    "glass_blur",
-    "impulse_noise",
-    "jpeg_compression",
-    "motion_blur",
-    "pixelate",
-    "saturate",
-    "shot_noise",
-    "snow",
-    "spatter",
-    "speckle_noise",
-    "zoom_blur",
-)
-SEVERITIES = 5
+from fedade.data.corruptions.registry import MAX_SEVERITY, PUBLISHED
 
 
 def recognises(folder: Path) -> bool:
@@ -44,25 +22,25 @@ def recognises(folder: Path) -> bool:
 
 def files(folder: Path) -> list[Path]:
     """The arrays of corruptions in the folder."""
-    return [path for name in OFFICIAL_CORRUPTIONS if (path := folder / f"{name}.npy").is_file()]
+    return [path for name in PUBLISHED if (path := folder / f"{name}.npy").is_file()]
 
 
 def read_corruption(folder: Path, corruption: str, severity: int) -> NDArray[np.uint8] | None:
     """Images `[N, height, width, 3]` of one severity, memory-mapped; None where the folder lacks them."""
-    if corruption not in OFFICIAL_CORRUPTIONS:
-        raise FedadeError(f"unknown corruption {corruption!r}; choose from {', '.join(OFFICIAL_CORRUPTIONS)}")
-    if severity not in range(1, SEVERITIES + 1):
-        raise FedadeError(f"severity {severity} does not exist; choose from 1 to {SEVERITIES}")
+    if corruption not in PUBLISHED:
+        raise FedadeError(f"unknown corruption {corruption!r}; choose from {', '.join(PUBLISHED)}")
+    if severity not in range(1, MAX_SEVERITY + 1):
+        raise FedadeError(f"severity {severity} does not exist; choose from 1 to {MAX_SEVERITY}")
     path = folder / f"{corruption}.npy"
     if not path.is_file():
         return None
     images = load_array(path)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or len(images) % SEVERITIES:
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or len(images) % MAX_SEVERITY:
         raise FedadeError(
             f"{path} holds {images.dtype} of shape {list(images.shape)}; "
-            f"expected uint8 [{SEVERITIES} severities x N, height, width, 3]"
+            f"expected uint8 [{MAX_SEVERITY} severities x N, height, width, 3]"
         )
-    per_severity = len(images) // SEVERITIES
+    per_severity = len(images) // MAX_SEVERITY
     one_severity = images[(severity - 1) * per_severity : severity * per_severity]
     return cast("NDArray[np.uint8]", one_severity)
 
@@ -73,7 +51,7 @@ def read_labels(folder: Path) -> NDArray[np.generic] | None:
     if not path.is_file():
         return None
     labels = load_array(path)
-    return labels[: len(labels) // SEVERITIES]
+    return labels[: len(labels) // MAX_SEVERITY]
 
 
 def load_array(path: Path) -> NDArray[np.generic]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedade.core.errors import FedadeError
 from fedade.data.checksums import damaged
 from fedade.data.labels import checked_labels
-from fedade.data.readers.images import ImageShape, Reading, Undecoded
+from fedade.data.readers.images import ImageReading, ImageShape, Undecoded
 from fedade.data.readers.restricted_pickle import PickledArray, load_restricted
 
 SHAPE: ImageShape = (3, 32, 32)
@@ -34,13 +34,13 @@ class CifarBatches:
         """The batches and the file of class names, as far as they are there."""
         return [path for name in (*self.train, self.test, self.meta) if (path := folder / name).is_file()]
 
-    def read(self, folder: Path) -> Reading:
+    def read(self, folder: Path) -> ImageReading:
         """The dataset in the folder; missing training batches leave it partial."""
         train = [folder / name for name in self.train if (folder / name).is_file()]
         test = folder / self.test
         if not test.is_file():
             raise FedadeError(f"{folder}: no file {self.test!r} beside the training batches; add it")
-        return Reading(folder, self._class_names(folder / self.meta), self._part(train), self._part([test]))
+        return ImageReading(folder, self._class_names(folder / self.meta), self._part(train), self._part([test]))
 
     def _part(self, paths: list[Path]) -> Undecoded:
         batches = [self._batch(path) for path in paths]

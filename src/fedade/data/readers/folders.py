@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
 from fedade.data.labels import held_out_rows
-from fedade.data.readers.images import IMAGE_SUFFIXES, Reading, from_files
+from fedade.data.readers.images import IMAGE_SUFFIXES, ImageReading, from_files
 
 TEST_PARTS = ("test", "val", "valid", "validation")
 
@@ -28,7 +28,7 @@ class ImageFolder:
         parts = [part for part in (_train(folder), _test(folder)) if part is not None]
         return [path for part in parts for name in _classes(part) for path in _images(part / name)]
 
-    def read(self, folder: Path) -> Reading:
+    def read(self, folder: Path) -> ImageReading:
         """The images of both parts; classes are the sub-folders of the training part, sorted."""
         class_names = _classes(_train(folder))
         paths, labels = _labelled(_train(folder), class_names)
@@ -39,7 +39,7 @@ class ImageFolder:
             paths, labels = _at(paths, ~held_out), labels[~held_out]
         else:
             test_paths, test_labels = _labelled(test, class_names)
-        return Reading(
+        return ImageReading(
             folder,
             tuple(class_names),
             from_files(paths, labels, self.size),

@@ -36,7 +36,7 @@ class Undecoded:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ImageReading:
     """A dataset as a reader found it on disk, before any pixel is decoded."""
 
     source: Path

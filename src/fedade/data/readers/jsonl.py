@@ -14,7 +14,7 @@ zstandard: Any = OptionalModule("zstandard", "text")
 COMPRESSED = ".zst"
 
 
-class Record:
+class JsonRecord:
     """One object and where it stands, so that a message can name the line."""
 
     def __init__(self, content: dict[str, Any], place: str) -> None:
@@ -28,15 +28,15 @@ class Record:
             raise FedadeError(f"{self.place}: field {field!r} is {value!r}; expected some text")
         return value
 
-    def records(self, field: str) -> list["Record"]:
+    def records(self, field: str) -> list["JsonRecord"]:
         """A list of objects; empty where the field is absent."""
         value = self._content.get(field) or []
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             raise FedadeError(f"{self.place}: field {field!r} is not a list of objects; replace the file")
-        return [Record(one, f"{self.place}, {field}") for one in value]
+        return [JsonRecord(one, f"{self.place}, {field}") for one in value]
 
 
-def read_records(path: Path) -> Iterator[Record]:
+def read_records(path: Path) -> Iterator[JsonRecord]:
     """The objects of a file, in order."""
     for number, line in enumerate(_content(path).splitlines(), 1):
         if not line.strip():
@@ -50,7 +50,7 @@ def read_records(path: Path) -> Iterator[Record]:
             raise FedadeError(
                 f"{place} holds {type(content).__name__}, not an object; mend the line or replace the file"
             )
-        yield Record(content, place)
+        yield JsonRecord(content, place)
 
 
 def existing(folder: Path, name: str) -> Path | None:

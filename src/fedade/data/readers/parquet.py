@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedade.core.errors import FedadeError
 from fedade.data.checksums import damaged
 from fedade.data.labels import checked_labels
-from fedade.data.readers.images import Encoded, Reading, Undecoded, decode_into, image_shape
+from fedade.data.readers.images import Encoded, ImageReading, Undecoded, decode_into, image_shape
 
 ROWS_PER_READ = 1024
 
@@ -41,10 +41,10 @@ class ParquetShards:
         """The shards of both parts."""
         return _shards(folder, "train") + _shards(folder, self.test)
 
-    def read(self, folder: Path) -> Reading:
+    def read(self, folder: Path) -> ImageReading:
         """The dataset in the folder; class names come from the metadata that the hub writes."""
         train, test = self._part(folder, "train"), self._part(folder, self.test)
-        return Reading(folder, self._class_names(_shards(folder, "train")[0]), train, test)
+        return ImageReading(folder, self._class_names(_shards(folder, "train")[0]), train, test)
 
     def _part(self, folder: Path, part: str) -> Undecoded:
         shards = _shards(folder, part)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from fedade.core.errors import FedadeError
-from fedade.data.readers.images import Reading, Undecoded, from_files
+from fedade.data.readers.images import ImageReading, Undecoded, from_files
 
 ANNOTATIONS = "val/val_annotations.txt"
 
@@ -26,7 +26,7 @@ class TinyFolder:
         images = [*folder.glob("train/*/images/*.JPEG"), *folder.glob("val/images/*.JPEG")]
         return [folder / "wnids.txt", *folder.glob(ANNOTATIONS), *sorted(images)]
 
-    def read(self, folder: Path) -> Reading:
+    def read(self, folder: Path) -> ImageReading:
         """The training images, and as test part the validation images: the archive's own has no labels."""
         wnids = sorted((folder / "wnids.txt").read_text(encoding="utf-8", errors="replace").split())
         if len(wnids) != self.num_classes:
@@ -37,7 +37,7 @@ class TinyFolder:
             for wnid, label in label_of.items()
             for path in sorted(folder.glob(f"train/{wnid}/images/*.JPEG"))
         ]
-        return Reading(
+        return ImageReading(
             folder,
             tuple(wnids),
             _labelled(train, folder / "train"),

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedade.core.errors import FedadeError
-from fedade.data.readers.jsonl import Record, existing, read_records
+from fedade.data.readers.jsonl import JsonRecord, existing, read_records
 
 RELATIONS, FACTS, FOLDER = "relations.jsonl", "trex.jsonl", "TREx"
 PATTERNS, FURTHER = "pararel_patterns.jsonl", "lpaqa_trex_train.jsonl"
 MASK = "[MASK]"
 
 
-class Evidence(NamedTuple):
+class EvidenceSentence(NamedTuple):
     """A sentence that states a fact, and what it calls subject and object."""
 
     sentence: str
@@ -33,7 +33,7 @@ class Fact(NamedTuple):
 
     subject: str
     object: str
-    evidences: tuple[Evidence, ...] = ()
+    evidences: tuple[EvidenceSentence, ...] = ()
 
 
 class Relation(NamedTuple):
@@ -108,14 +108,14 @@ def _relations(folder: Path) -> dict[str, Relation]:
     }
 
 
-def _number(record: Record) -> int:
+def _number(record: JsonRecord) -> int:
     name = record.text("relation")
     if not (name.startswith("P") and name[1:].isdecimal()):
         raise FedadeError(f"{record.place}: relation {name!r} is no Wikidata property; expected a name such as P19")
     return int(name[1:])
 
 
-def _pattern(record: Record, field: str) -> str:
+def _pattern(record: JsonRecord, field: str) -> str:
     pattern = record.text(field)
     if "[X]" not in pattern or "[Y]" not in pattern:
         raise FedadeError(
@@ -128,7 +128,7 @@ def _pattern(record: Record, field: str) -> str:
 def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[dict[str, tuple[Fact, ...]], int]:
     """Every fact once, by relation, and the number of lines; evidence of a fact that is given twice adds up."""
     lines = 0
-    found: dict[str, dict[tuple[str, str], list[Evidence]]] = defaultdict(dict)
+    found: dict[str, dict[tuple[str, str], list[EvidenceSentence]]] = defaultdict(dict)
     for path in paths:
         for record in read_records(path):
             lines += 1
@@ -146,10 +146,10 @@ def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[di
     return facts, lines
 
 
-def _evidences(record: Record) -> list[Evidence]:
+def _evidences(record: JsonRecord) -> list[EvidenceSentence]:
     """Sentences with the object put back where it was masked; a sentence without a mask states no object."""
     return [
-        Evidence(sentence.replace(MASK, shown), one.text("sub_surface"), shown)
+        EvidenceSentence(sentence.replace(MASK, shown), one.text("sub_surface"), shown)
         for one in record.records("evidences")
         for sentence, shown in ((one.text("masked_sentence"), one.text("obj_surface")),)
         if MASK in sentence

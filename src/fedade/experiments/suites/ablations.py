@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import Row, Suite, grid
+from fedade.experiments.suites.grid import Suite, SuiteRow, grid
 from fedade.experiments.suites.rows import ROWS, YARDSTICKS
 from fedade.parts.measures import MeasureName
 from fedade.reporting.names import ESTIMATORS, MEASURES
@@ -13,10 +13,10 @@ ORDERED_CLASSES_ONLY = "w1-index"
 """Depends on the order of the classes, which means nothing on these data."""
 
 
-def _measure(measure: str, feature_measure: str = "paired") -> Row:
+def _measure(measure: str, feature_measure: str = "paired") -> SuiteRow:
     """Fed-ADE with another measure: on predictions and features, or on predictions alone."""
     name = MEASURES.get(measure, measure)
-    return Row(
+    return SuiteRow(
         name if feature_measure == "paired" else f"{name} (predictions only)",
         "fed-ade",
         {"measure": measure, "feature_measure": feature_measure},
@@ -39,10 +39,10 @@ def _table3(seeds: Sequence[int]) -> list[Cell]:
 
 def _table4(seeds: Sequence[int]) -> list[Cell]:
     rows = (
-        Row(ESTIMATORS["Fed-ADE"], "fed-ade"),
-        Row(ESTIMATORS["w/o S_unc"], "fed-ade", {"use_unc": False}),
-        Row(ESTIMATORS["w/o S_rep"], "fed-ade", {"use_rep": False}),
-        Row(ESTIMATORS["FixLR(Mid)"], "fix-lr-mid"),
+        SuiteRow(ESTIMATORS["Fed-ADE"], "fed-ade"),
+        SuiteRow(ESTIMATORS["w/o S_unc"], "fed-ade", {"use_unc": False}),
+        SuiteRow(ESTIMATORS["w/o S_rep"], "fed-ade", {"use_rep": False}),
+        SuiteRow(ESTIMATORS["FixLR(Mid)"], "fix-lr-mid"),
         *YARDSTICKS,
     )
     # The numbers of the paper's fourth table are those of the first one's linear schedule.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
 from fedade.experiments.suites.comparisons import BENCHMARKS
-from fedade.experiments.suites.grid import Row, Suite, grid
+from fedade.experiments.suites.grid import Suite, SuiteRow, grid
 from fedade.experiments.suites.rows import ROWS, YARDSTICKS
 from fedade.parts.rates import RateBounds
 
@@ -16,14 +16,14 @@ ALPHAS = (0.05, 0.1, 0.5, 1.0, 10.0, 100.0)
 """From nearly one class per client to equal clients; the paper shows 0.1 and 100."""
 
 
-def _bounds(low: float, high: float) -> Row:
-    return Row("Fed-ADE", "fed-ade", {"rate": {"low": low, "high": high}}, {"low": low, "high": high})
+def _bounds(low: float, high: float) -> SuiteRow:
+    return SuiteRow("Fed-ADE", "fed-ade", {"rate": {"low": low, "high": high}}, {"low": low, "high": high})
 
 
-def _fixed(rate: float) -> Row:
+def _fixed(rate: float) -> SuiteRow:
     """The paper's claim is one of comparison: Fed-ADE is less sensitive to its bounds than a fixed rate to itself."""
     bounds = {"low": min(rate, RateBounds().low), "mid": rate, "high": max(rate, RateBounds().high)}
-    return Row("FixLR", "fix-lr-mid", {"rate": bounds}, {"rate": rate})
+    return SuiteRow("FixLR", "fix-lr-mid", {"rate": bounds}, {"rate": rate})
 
 
 def _fig_lr(seeds: Sequence[int]) -> list[Cell]:

@@ -9,11 +9,11 @@ from fedade.experiments.settings import MethodEntry, Settings, experiment_from, 
 from fedade.reporting.outcomes import Label
 
 PAPER_SCHEDULES = ("lin", "sin", "squ", "ber")
-"""The schedules of the paper's tables."""
+"""The schedules of the paper's tables, in their order; one that is added elsewhere enlarges no table."""
 
 
 @dataclass(frozen=True)
-class Row:
+class SuiteRow:
     """A line of a table: its name there, the method, and what is set for it alone."""
 
     name: str
@@ -37,7 +37,7 @@ class Suite:
 def grid(
     suite: str,
     presets: Sequence[str],
-    rows: Sequence[Row],
+    rows: Sequence[SuiteRow],
     seeds: Sequence[int],
     schedules: Sequence[str] = PAPER_SCHEDULES,
     changes: Settings | None = None,
@@ -53,7 +53,7 @@ def grid(
     ]
 
 
-def _cell(suite: str, below: Settings, schedule: str, row: Row, seed: int, varied: Mapping[str, Label]) -> Cell:
+def _cell(suite: str, below: Settings, schedule: str, row: SuiteRow, seed: int, varied: Mapping[str, Label]) -> Cell:
     entry = MethodEntry(name=row.name, method=row.method, settings=row.settings)
     own = {"scenario": {"schedule": schedule}, "methods": (entry,), "seeds": (seed,)}
     experiment = experiment_from(merged(below, own)).of_one(entry, seed)
@@ -61,4 +61,4 @@ def _cell(suite: str, below: Settings, schedule: str, row: Row, seed: int, varie
     place = " ".join(str(labels[name]) for name in ("dataset", "kind", "source", "schedule", "row"))
     besides = {**row.labels, **varied}
     title = ", ".join([place, *(f"{name} {value}" for name, value in besides.items()), f"seed {seed}"])
-    return Cell({**labels, **besides}, experiment, title)
+    return Cell({**labels, **besides}, experiment, title, tuple(row.labels))

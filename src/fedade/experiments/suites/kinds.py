@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import PAPER_SCHEDULES, Row, Suite, grid
+from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite, SuiteRow, grid
 from fedade.experiments.suites.rows import PAPER, YARDSTICKS
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
@@ -13,25 +13,25 @@ SAMPLES, FEW_SAMPLES = 50, 10
 
 _UNSUPERVISED = (
     *PAPER,
-    *(Row(name, name) for name in ("prior-bbse", "prior-em", "flh-ftl", "bn-adapt")),
-    Row("batch statistics", "bn-adapt", {"mode": "batch"}),
-    *(Row(name, name) for name in ("tent", "sar", "fed-ade-plus")),
+    *(SuiteRow(name, name) for name in ("prior-bbse", "prior-em", "flh-ftl", "bn-adapt")),
+    SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
+    *(SuiteRow(name, name) for name in ("tent", "sar", "fed-ade-plus")),
 )
 
 _PARTS = (
-    Row("Fed-ADE+", "fed-ade-plus"),
-    Row("w/o memory of the prior", "fed-ade-plus", {"track": False}),
-    Row("w/o memory of statistics", "fed-ade-plus", {"memory": 0}),
-    Row("w/o correction", "fed-ade-plus", {"correction": "none"}),
-    Row("plain batch statistics", "fed-ade-plus", {"correction": "batch"}),
-    Row("w/o reweighting", "fed-ade-plus", {"reweighting": False}),
-    Row("with gradient steps", "fed-ade-plus", {"gradient_steps": True}),
-    Row("with gradient steps, not shared", "fed-ade-plus", {"gradient_steps": True, "share": False}),
+    SuiteRow("Fed-ADE+", "fed-ade-plus"),
+    SuiteRow("w/o memory of the prior", "fed-ade-plus", {"track": False}),
+    SuiteRow("w/o memory of statistics", "fed-ade-plus", {"memory": 0}),
+    SuiteRow("w/o correction", "fed-ade-plus", {"correction": "none"}),
+    SuiteRow("plain batch statistics", "fed-ade-plus", {"correction": "batch"}),
+    SuiteRow("w/o reweighting", "fed-ade-plus", {"reweighting": False}),
+    SuiteRow("with gradient steps", "fed-ade-plus", {"gradient_steps": True}),
+    SuiteRow("with gradient steps, not shared", "fed-ade-plus", {"gradient_steps": True, "share": False}),
 )
 
 
 def _cells(
-    suite: str, dataset: str, rows: Sequence[Row], seeds: Sequence[int], schedules: Sequence[str], samples: int
+    suite: str, dataset: str, rows: Sequence[SuiteRow], seeds: Sequence[int], schedules: Sequence[str], samples: int
 ) -> list[Cell]:
     return [
         cell

@@ -63,8 +63,8 @@ def _compiled() -> Path:
     if compiler is None:
         raise FedadeError(f"no C++ compiler found; install one of {', '.join(COMPILERS)}, or set {SWITCH}=0")
     sources = (path.read_text() for path in sorted(SOURCE.parent.glob("*.[ch]*")))
-    told = "\n".join([*sources, compiler, *OPTIONS, _processor()])
-    path = cache_dir() / f"convolution-{hashlib.blake2b(told.encode(), digest_size=8).hexdigest()}.so"
+    identity = "\n".join([*sources, compiler, *OPTIONS, _processor()])
+    path = cache_dir() / f"convolution-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / path.name

@@ -11,7 +11,7 @@ from fedade.core.network import Network
 from fedade.core.tokens import Tokeniser
 from fedade.models.text import tiny
 from fedade.models.text.building import Adapters, text_network
-from fedade.models.text.parts import Layers
+from fedade.models.text.parts import DecoderLayers
 from fedade.models.text.pretrained import load_model, load_tokeniser
 
 _PREFIX = "hf:"
@@ -50,7 +50,7 @@ def build_text(
 
 def entries_per_token(network: Network) -> int:
     """Entries of one token's hidden states in all layers, by which memory grows; 0 for other networks."""
-    parts = [part for part in (network.body, network.head) if isinstance(part, Layers)]
+    parts = [part for part in (network.body, network.head) if isinstance(part, DecoderLayers)]
     return sum(len(part.layers) * part.width for part in parts)
 
 

@@ -82,8 +82,8 @@ def _decoder(name: str, model: Any) -> tuple[Any, nn.ModuleList]:
     decoder = model.get_decoder()
     missing = [part for part in ("layers", "norm", "rotary_emb") if not hasattr(decoder, part)]
     if missing or not isinstance(decoder.layers, nn.ModuleList):
-        told = ", ".join(missing) or "layers in a list"
-        raise FedadeError(f"{name}: {type(decoder).__name__} has no {told}; {_LIKE}")
+        lacking = ", ".join(missing) or "layers in a list"
+        raise FedadeError(f"{name}: {type(decoder).__name__} has no {lacking}; {_LIKE}")
     return decoder, decoder.layers
 
 

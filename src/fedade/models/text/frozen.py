@@ -34,7 +34,7 @@ class FrozenBase(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the base, in which all but the classifier is computed."""
+        """Precision of the base, in which all but the classifier is computed."""
         return next(value.dtype for _, _, value in self._base() if value.is_floating_point())
 
     def in_precision(self, precision: Precision) -> Self:

@@ -17,7 +17,7 @@ ENCODED_AT_ONCE = 64
 """Texts of one pass through the layers below the adapters."""
 
 
-class Layers(FrozenBase):
+class DecoderLayers(FrozenBase):
     """Decoder layers by their number in the model."""
 
     def __init__(self, layers: Mapping[int, nn.Module], rotary: nn.Module, width: int, described: str) -> None:
@@ -44,7 +44,7 @@ class Layers(FrozenBase):
         return hidden
 
 
-class Body(Layers):
+class Body(DecoderLayers):
     """Token ids `[n, L]`, or what `encode` made of them, to hidden states `[n, L, d]` after the last shared layer."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Body(Layers):
         return hidden.masked_fill(~present[..., None], 0)
 
 
-class Head(Layers):
+class Head(DecoderLayers):
     """Hidden states `[n, L, d]` to logits `[n, K]` of the last real token."""
 
     def __init__(

@@ -48,8 +48,8 @@ class PretrainedTokeniser:
         self._tokeniser = tokeniser
         self.context = context
         """Tokens that the model can read at once."""
-        told = json.dumps([sorted(tokeniser.get_vocab().items()), self([_PROBE])])
-        self.fingerprint = blake2b(told.encode(), digest_size=12).hexdigest()
+        identity = json.dumps([sorted(tokeniser.get_vocab().items()), self([_PROBE])])
+        self.fingerprint = blake2b(identity.encode(), digest_size=12).hexdigest()
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of every text."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedade.reporting.results import Row
+from fedade.reporting.results import ResultRow
 from fedade.reporting.table_model import Table, parts
 
 _COLUMNS = (
@@ -18,7 +18,7 @@ def column_names() -> tuple[str, ...]:
     return _COLUMNS
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: ResultRow) -> tuple[str, ...]:
     """A row of the table as text, in the order of the report's columns."""
     return (
         row.method + (" (oracle)" if row.oracle else ""),
@@ -54,7 +54,7 @@ class HtmlTable:
     notes: Sequence[str] = ()
 
 
-def results_table(rows: Sequence[Row], title: str = "") -> HtmlTable:
+def results_table(rows: Sequence[ResultRow], title: str = "") -> HtmlTable:
     """The table of a run: one row per method, over all seeds."""
     ranked = [row.accuracy_post for row in rows if not row.oracle]
     best = {(place, "after") for place, row in enumerate(rows) if not row.oracle and row.accuracy_post == max(ranked)}
@@ -111,14 +111,14 @@ def origin(provenance: Mapping[str, Any]) -> dict[str, str]:
     """Where numbers came from, in short, from what a run writes down about itself."""
     versions = provenance.get("versions") or {}
     commit = provenance.get("commit")
-    told = {
+    facts = {
         "fedade": versions.get("fedade"),
         "commit": f"{commit[:10]}{' and changes' if provenance.get('dirty') else ''}" if commit else None,
         "torch": versions.get("torch"),
         "device": provenance.get("device"),
         "started": provenance.get("started"),
     }
-    return {name: str(value) for name, value in told.items() if value}
+    return {name: str(value) for name, value in facts.items() if value}
 
 
 def facts_list(facts: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ class Published(NamedTuple):
     deviation: float
 
 
-class Place(NamedTuple):
+class PaperPlace(NamedTuple):
     """Where a number stands: in labels, except for the row, which has the paper's name."""
 
     dataset: str
@@ -34,11 +34,11 @@ class Place(NamedTuple):
 
 
 @cache
-def accuracies(table: str) -> Mapping[Place, Published]:
+def accuracies(table: str) -> Mapping[PaperPlace, Published]:
     """All accuracies of a table; none for a suite that is no table of the paper."""
     if table not in TABLES:
         return {}
-    return {Place(*(line[field] for field in Place._fields)): _published(line) for line in _lines(table)}
+    return {PaperPlace(*(line[field] for field in PaperPlace._fields)): _published(line) for line in _lines(table)}
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Losses without labels, and labels that are made up."""

@@ -1,0 +1,1 @@
+"""Learning while time passes: experts, step sizes, histories."""

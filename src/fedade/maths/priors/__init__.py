@@ -1,0 +1,1 @@
+"""Class distributions: estimated from predictions, used to reweight them."""

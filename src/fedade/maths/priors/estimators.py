@@ -1,0 +1,296 @@
+"""Class prior of an unlabelled batch under label shift: the BBSE family and expectation-maximisation.
+
+Paper Sec. 3 (eq:estimated_risk) writes the prior as M⁻¹ b. It can leave the simplex and explodes when two
+classes look alike, so ``simplex_least_squares`` is the default and the inverse is kept for comparison.
+Every estimator but ``literal_inverse`` returns a distribution: finite, non-negative, sums to 1.
+
+Linear algebra runs in float64: float32 products may be rounded to TF32 or bfloat16 by the caller's settings.
+
+Axes: *C any client axes, n samples, K classes. M[i, j] = P(predicted i | true j), b the mean prediction of a
+batch, μ0 the class prior of the reference data, J = M diag(μ0) the joint confusion matrix.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from fedade.maths.priors.nonnegative import SimplexFactors, nonnegative_quadratic, simplex_factors, simplex_quadratic
+from fedade.maths.priors.simplex import mix_with_uniform, normalise, project_to_simplex
+from fedade.maths.signals.dynamics import mean_prediction
+
+_SMALLEST_SOURCE_SHARE = 1e-8
+_SIMPLEX_RIDGE, _RATIO_RIDGE = 1e-3, 1e-8
+_RLLS_MAJORISATIONS, _RLLS_STEPS, _RLLS_SMOOTHING = 12, 60, 1e-6
+
+
+def confusion_matrix(
+    probabilities: Float[Tensor, "n K"], labels: Int[Tensor, " n"], soft: bool = True
+) -> Float[Tensor, "K K"]:
+    """M from held-out labelled data: column j is the mean softmax of class j, or its histogram if not soft.
+
+    A class without samples is assumed to be recognised: its column is the unit vector.
+    """
+    classes = torch.arange(probabilities.shape[-1], device=probabilities.device)
+    is_class = (labels.unsqueeze(-1) == classes).double()
+    predicted = probabilities if soft else probabilities.argmax(-1, keepdim=True) == classes
+    counts = is_class.sum(0)
+    columns = predicted.double().mT @ is_class / counts.clamp_min(1)
+    recognised = torch.diag_embed(torch.ones_like(counts))
+    return torch.where(counts > 0, columns, recognised).to(probabilities.dtype)
+
+
+def is_invertible(confusion: Float[Tensor, "K K"], threshold: float = 1e-3) -> bool:
+    """Whether M⁻¹ is safe to use: no empty column and smallest singular value above the threshold."""
+    has_empty_column = bool((confusion == 0).all(0).any())
+    return not has_empty_column and float(torch.linalg.svdvals(confusion.double())[-1]) > threshold
+
+
+@dataclass(frozen=True)
+class ConfusionFactors:
+    """What estimators need of M and μ0, whatever the batch is; each is computed when first asked for."""
+
+    confusion: Float[Tensor, "K K"]
+    source_prior: Float[Tensor, " K"]
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """M⁺, the pseudo-inverse, which is M⁻¹ where there is one."""
+        return _pseudo_inverse(self.confusion, None)
+
+    @cached_property
+    def truncated_inverse(self) -> Tensor:
+        """M⁺ without the directions of singular values below a hundredth of the largest."""
+        return _pseudo_inverse(self.confusion, 1e-2)
+
+    @cached_property
+    def ridge_solution(self) -> Tensor:
+        """J (JᵀJ + ridge I)⁻¹."""
+        joint = self._joint
+        solution: Tensor = joint @ torch.linalg.inv(_gram(joint, _RATIO_RIDGE))
+        return solution
+
+    @cached_property
+    def simplex(self) -> SimplexFactors:
+        """Of MᵀM + ridge I, for least squares over the simplex."""
+        return simplex_factors(_gram(self.confusion.double(), _SIMPLEX_RIDGE))
+
+    @cached_property
+    def joint_spectrum(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of JᵀJ."""
+        values, vectors = torch.linalg.eigh(self._joint.mT @ self._joint)
+        return values, vectors
+
+    @property
+    def _joint(self) -> Tensor:
+        return self.confusion.double() * self.source_prior.double()
+
+
+def literal_inverse(
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
+) -> Float[Tensor, "*C K"]:
+    """M⁻¹ b as printed (eq:estimated_risk), negative entries included; pseudo-inverse where M is singular."""
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    raw: Tensor = predicted.double() @ factors.inverse.mT
+    return raw.to(predicted.dtype)
+
+
+def inverse(
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
+) -> Float[Tensor, "*C K"]:
+    """M⁻¹ b with negative entries set to 0, rescaled to sum to 1 (Lipton et al., 2018, clipped)."""
+    return normalise(literal_inverse(confusion, predicted, source_prior, factors).clamp_min(0), source_prior)
+
+
+def pseudo_inverse_simplex(
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
+) -> Float[Tensor, "*C K"]:
+    """Truncated pseudo-inverse, projected to the simplex, mixed with 0.1 % uniform (Bao et al., 2023)."""
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    raw = predicted.double() @ factors.truncated_inverse.mT
+    return mix_with_uniform(project_to_simplex(raw), 1e-3).to(predicted.dtype)
+
+
+def ridge_clip(
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
+) -> Float[Tensor, "*C K"]:
+    """Ratios w from (JᵀJ + 1e-8 I) w = Jᵀb, clipped at 0; the prior is w ∘ μ0 (Baby et al., 2023)."""
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    ratios = predicted.double() @ factors.ridge_solution
+    return _from_ratios(ratios, source_prior).to(predicted.dtype)
+
+
+def simplex_least_squares(
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    factors: ConfusionFactors | None = None,
+    iterations: int = 400,
+) -> Float[Tensor, "*C K"]:
+    """argmin over the simplex of ‖Mq - b‖² + ridge ‖q - μ0‖²: M⁻¹ b made safe, the default estimator."""
+    columns, prior = confusion.double(), source_prior.double()
+    linear = predicted.double() @ columns + _SIMPLEX_RIDGE * prior
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    return normalise(simplex_quadratic(factors.simplex, linear, iterations), prior).to(predicted.dtype)
+
+
+def rlls(
+    confusion: Float[Tensor, "K K"],
+    predicted: Float[Tensor, "*C K"],
+    source_prior: Float[Tensor, " K"],
+    num_reference: int,
+    factors: ConfusionFactors | None = None,
+    failure_probability: float = 0.05,
+) -> Float[Tensor, "*C K"]:
+    """argmin over w ≥ 0 of ‖Jw - b‖ + ρ ‖w - 1‖; the prior is w ∘ μ0 (Azizzadenesheli et al., 2019).
+
+    The norms are not squared. Each is majorised by the square that touches it at the last iterate, which
+    leaves a ridge problem per client; all of them share the eigenvectors of JᵀJ.
+    """
+    joint, target = confusion.double() * source_prior.double(), predicted.double()
+    curvatures, basis = (factors or ConfusionFactors(confusion, source_prior)).joint_spectrum
+    strength = _rlls_strength(joint.shape[-1], num_reference, failure_probability)
+    # Not from w = 1: there the majorising square of the second norm is too steep to leave quickly.
+    ratios = torch.zeros_like(target)
+    for _ in range(_RLLS_MAJORISATIONS):
+        ridge = strength * _smooth_norm(ratios @ joint.mT - target) / _smooth_norm(ratios - 1)
+        linear = target @ joint + ridge
+        ratios = nonnegative_quadratic(curvatures.clamp_min(0) + ridge, basis, linear, ratios, _RLLS_STEPS)
+    return _from_ratios(ratios, source_prior).to(predicted.dtype)
+
+
+def maximum_likelihood(
+    probabilities: Float[Tensor, "*C n K"],
+    source_mean_prediction: Float[Tensor, " K"],
+    iterations: int = 100,
+) -> Float[Tensor, "*C K"]:
+    """Expectation-maximisation for the prior (Saerens et al., 2002; Alexandari et al., 2020).
+
+    Needs calibrated outputs. Ratios are taken to the mean prediction on the reference data, not to its label
+    counts, so that no shift is inferred when there is none.
+    """
+    return posterior_mode(probabilities, source_mean_prediction, torch.zeros_like(source_mean_prediction), iterations)
+
+
+def maximum_a_posteriori(
+    probabilities: Float[Tensor, "*C n K"],
+    source_mean_prediction: Float[Tensor, " K"],
+    source_prior: Float[Tensor, " K"],
+    pseudo_counts: float = 1.0,
+    iterations: int = 100,
+) -> Float[Tensor, "*C K"]:
+    """Expectation-maximisation with ``pseudo_counts`` samples of law μ0 added: every class stays alive."""
+    return posterior_mode(probabilities, source_mean_prediction, pseudo_counts * source_prior, iterations)
+
+
+def posterior_mode(
+    probabilities: Float[Tensor, "*C n K"],
+    source_mean_prediction: Float[Tensor, " K"],
+    pseudo_counts: Float[Tensor, "*#C K"],
+    iterations: int = 100,
+) -> Float[Tensor, "*C K"]:
+    """The most probable prior of a batch, given samples that were counted before: expectation-maximisation."""
+    # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
+    source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
+    ratios = probabilities.double() / source
+    prior = (source / source.sum()).expand_as(ratios[..., 0, :])
+    counted = pseudo_counts.double()
+    for _ in range(iterations):
+        likelihoods = (ratios @ prior.unsqueeze(-1)).clamp_min(torch.finfo(ratios.dtype).tiny)
+        responsibilities = prior * (ratios.mT @ (1 / likelihoods)).squeeze(-1)
+        masses = responsibilities + counted
+        prior = masses / masses.sum(-1, keepdim=True)
+    return prior.to(probabilities.dtype)
+
+
+@dataclass(frozen=True)
+class PredictionEvidence:
+    """What an estimator may use: the batch's outputs and what was measured on the reference data."""
+
+    probabilities: Float[Tensor, "*C n K"]
+    confusion: Float[Tensor, "K K"]
+    source_prior: Float[Tensor, " K"]
+    source_mean_prediction: Float[Tensor, " K"]
+    num_reference: int
+    factors: ConfusionFactors
+
+    @property
+    def black_box(self) -> tuple[Tensor, Tensor, Tensor]:
+        """M, b and μ0: all that the BBSE family sees."""
+        return self.confusion, mean_prediction(self.probabilities), self.source_prior
+
+
+ESTIMATORS: Mapping[str, Callable[[PredictionEvidence], Tensor]] = {
+    "simplex_ls": lambda evidence: simplex_least_squares(*evidence.black_box, evidence.factors),
+    "inv": lambda evidence: inverse(*evidence.black_box, evidence.factors),
+    "pinv_simplex": lambda evidence: pseudo_inverse_simplex(*evidence.black_box, evidence.factors),
+    "ridge_clip": lambda evidence: ridge_clip(*evidence.black_box, evidence.factors),
+    "rlls": lambda evidence: rlls(*evidence.black_box, evidence.num_reference, evidence.factors),
+    "mlls": lambda evidence: maximum_likelihood(evidence.probabilities, evidence.source_mean_prediction),
+    "map_em": lambda evidence: maximum_a_posteriori(
+        evidence.probabilities, evidence.source_mean_prediction, evidence.source_prior
+    ),
+}
+"""Every estimator by the name used in configurations."""
+
+
+def estimate_prior(
+    probabilities: Float[Tensor, "*C n K"],
+    confusion: Float[Tensor, "K K"],
+    source_prior: Float[Tensor, " K"],
+    estimator: str = "simplex_ls",
+    source_mean_prediction: Float[Tensor, " K"] | None = None,
+    num_reference: int = 1000,
+    factors: ConfusionFactors | None = None,
+) -> Float[Tensor, "*C K"]:
+    """Class prior of each batch; give one-hot probabilities for hard predictions.
+
+    The last three are the mean prediction on held-out data (`mlls`, `map_em`; by default the source prior), the number
+    of held-out samples (`rlls`), and the factors of M, where it is used again and again.
+    """
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
+    mean_output = source_prior if source_mean_prediction is None else source_mean_prediction
+    factors = factors or ConfusionFactors(confusion, source_prior)
+    return ESTIMATORS[estimator](
+        PredictionEvidence(probabilities, confusion, source_prior, mean_output, num_reference, factors)
+    )
+
+
+def _pseudo_inverse(confusion: Tensor, tolerance: float | None) -> Tensor:
+    pseudo_inverse: Tensor = torch.linalg.pinv(confusion.double(), rtol=tolerance)
+    return pseudo_inverse
+
+
+def _gram(columns: Tensor, ridge: float) -> Tensor:
+    return columns.mT @ columns + ridge * torch.eye(len(columns), dtype=columns.dtype, device=columns.device)
+
+
+def _from_ratios(ratios: Tensor, source_prior: Tensor) -> Tensor:
+    prior = source_prior.to(ratios.dtype)
+    return normalise(ratios.clamp_min(0) * prior, prior)
+
+
+def _rlls_strength(num_classes: int, num_reference: int, failure_probability: float) -> float:
+    deviation = 2 * math.log(2 * num_classes / failure_probability) / num_reference
+    return 0.01 * 3 * (deviation / 3 + math.sqrt(deviation))
+
+
+def _smooth_norm(vectors: Tensor) -> Tensor:
+    return (vectors.square().sum(-1, keepdim=True) + _RLLS_SMOOTHING**2).sqrt()

@@ -1,0 +1,1 @@
+"""How far two batches are apart, and what learning rate follows."""

@@ -1,0 +1,1 @@
+"""The method `atlas` and what it alone uses."""

@@ -1,0 +1,143 @@
+"""ATLAS (Bai et al., NeurIPS 2022): a pool of linear heads, each with its own step size, and Hedge on top.
+
+Every base learner is UOGD: online gradient descent of the head on reference losses weighted by the estimated prior, on
+the deployed body's features. Hedge moves towards the learner with the least estimated risk, so that nobody has to know
+how fast the prior changes. UOGD alone is the pool of one.
+
+Bounds that the published code leaves to the user come from the deployment: the decision set is the ball that the
+deployed head touches, and gradients are bounded by the longest reference feature. Only reference inputs are ever
+descended, so covariate shift is invisible and does harm.
+
+The step sizes are the method, so it takes no other optimiser. A text model's head is its classifier here.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from fedade.core.context import ClientContext
+from fedade.core.deployment import Deployment
+from fedade.core.method import Card, Method, Plan
+from fedade.core.vectors import weighted_mean
+from fedade.maths.online.hedging import hedge, mixture
+from fedade.methods.atlas.step_sizes import released_pool, single_step_size, theorem_pool
+from fedade.parts.last_layers import (
+    classified,
+    frozen_features,
+    frozen_reference_features,
+    last_layer,
+    loss,
+    reference_examination,
+)
+from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
+
+
+class AtlasClient(NamedTuple):
+    """N heads, their step sizes and their Hedge weights, which need not sum to 1."""
+
+    heads: dict[str, Tensor]
+    step_sizes: Tensor
+    log_weights: Tensor
+
+
+class Atlas(Method[AtlasClient]):
+    """Base learners with step sizes from slow to fast; the decision set is the ball that the deployed head touches."""
+
+    pool: Literal["theorem", "released", "single"] = "theorem"
+    """Step sizes of the paper's theorem, of its released code, or UOGD's only one."""
+    step_sizes: tuple[NonNegativeFloat, ...] = ()
+    """In place of the pool, where given."""
+    prior: Estimator = "simplex_ls"
+    horizon: int = Field(100, ge=1)
+    """T of the step sizes and of Hedge's rate."""
+    hedge_rate: float | None = Field(None, gt=0)
+    """None: 2 √(ln N / T)."""
+    combine: Literal["weights", "outputs"] = "weights"
+    """Whether heads are averaged, or their predictions."""
+
+    @property
+    def card(self) -> Card:
+        alone = self.pool == "single" or len(self.step_sizes) == 1
+        return Card(
+            summary="head on frozen features descends the estimated risk"
+            + ("" if alone else ", in a pool of step sizes under Hedge"),
+            paper="Bai et al., NeurIPS 2022",
+            reference=True,
+            keeps_body=True,
+        )
+
+    def begin(self, ctx: ClientContext) -> AtlasClient:
+        """Copies of the deployed head, weighted equally."""
+        deployment = ctx.deployment
+        refuse_unsafe_inverse(deployment, self.prior)
+        step_sizes = self._step_sizes(deployment)
+        heads = {name: value.expand(len(step_sizes), *value.shape) for name, value in last_layer(deployment).items()}
+        return AtlasClient(heads, step_sizes, torch.zeros_like(step_sizes))
+
+    def observe(self, ctx: ClientContext, state: AtlasClient) -> tuple[AtlasClient, Plan]:
+        """Every head takes a step on the estimated risk, and Hedge weighs them by the risk that they had before.
+
+        Unlike in the released code, the weights see a risk at once, as in the paper, and not one timestep late.
+        """
+        deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
+        examination = reference_examination(deployment, prior)
+        radius = _norm(last_layer(deployment))
+
+        def risk(head: dict[str, Tensor]) -> Tensor:
+            return loss(deployment, head, examination)
+
+        def step(head: dict[str, Tensor], step_size: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+            gradient, value = grad_and_value(risk)(head)
+            return _project({name: head[name] - step_size * gradient[name] for name in head}, radius), value
+
+        heads, risks = vmap(step)(state.heads, state.step_sizes)
+        log_weights = hedge(state.log_weights, risks, self._hedge_rate(len(risks)))
+        plan = {
+            "prior": prior,
+            "learning_rate": (log_weights.softmax(-1) * state.step_sizes).sum(),
+            "risk": (state.log_weights.softmax(-1) * risks).sum(),
+        }
+        return AtlasClient(heads, state.step_sizes, log_weights), plan
+
+    def predict(self, ctx: ClientContext, state: AtlasClient) -> Tensor:
+        """The pool's prediction on the deployed body's features."""
+        deployment, features = ctx.deployment, frozen_features(ctx)
+        if self.combine == "weights":
+            weights = state.log_weights.softmax(-1)
+            mean = {name: weighted_mean(values, weights) for name, values in state.heads.items()}
+            return classified(deployment, mean, features).softmax(-1)
+        outputs = vmap(lambda head: classified(deployment, head, features).softmax(-1))(state.heads)
+        return mixture(outputs, state.log_weights)
+
+    def _hedge_rate(self, count: int) -> float:
+        return self.hedge_rate or 2 * math.sqrt(math.log(count) / self.horizon)
+
+    def _step_sizes(self, deployment: Deployment) -> Tensor:
+        diameter = 2 * _norm(last_layer(deployment))
+        if self.step_sizes:
+            return diameter.new_tensor(self.step_sizes)
+        bound = _gradient_bound(deployment)
+        if self.pool == "theorem":
+            return theorem_pool(diameter, bound, deployment.confusion, self.horizon)
+        return {"released": released_pool, "single": single_step_size}[self.pool](diameter, bound, self.horizon)
+
+
+def _norm(head: dict[str, Tensor]) -> Tensor:
+    return torch.stack([value.square().sum() for value in head.values()]).sum().sqrt()
+
+
+def _project(head: dict[str, Tensor], radius: Tensor) -> dict[str, Tensor]:
+    """The nearest head in the ball of a radius about 0."""
+    norm = _norm(head)
+    scale = torch.where(norm > radius, radius / torch.where(norm > radius, norm, 1), 1)
+    return {name: scale * value for name, value in head.items()}
+
+
+def _gradient_bound(deployment: Deployment) -> Tensor:
+    """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
+    features = frozen_reference_features(deployment)
+    return (2 * (features.square().sum(-1).max() + 1)).sqrt()

@@ -1,0 +1,1 @@
+"""The method `cotta` and what it alone uses."""

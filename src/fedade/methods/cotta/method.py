@@ -1,0 +1,120 @@
+"""CoTTA: a student follows a slow teacher, and weights return to the source at random (Wang et al., CVPR 2022).
+
+The teacher is a running average of the student. Where the deployed model is unsure of a batch, the teacher's answer is
+an average over random views of it. Each weight goes back to its deployed value with a small probability, so that
+nothing is forgotten for good. Predictions are the teacher's, and passes normalise with their batch's own statistics.
+A view of a text lacks some of its tokens.
+
+These make it bad under label shift, and a teacher that moves by a thousandth per step goes nowhere in a short stream.
+
+A client keeps 16·|θ| bytes: student, teacher and two moments of Adam. A timestep costs about 5 + `views` forward passes
+per sample, whether or not the views are used, since clients are computed together; nothing is sent.
+"""
+
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad
+
+from fedade.core.context import ClientContext
+from fedade.core.errors import FedadeError
+from fedade.core.method import Card, Method, Plan
+from fedade.maths.counter import uniform
+from fedade.methods.cotta.augmentation import augmentations, deletions
+from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits
+from fedade.parts.optimisers import AdamOptimiser, OptimiserState
+from fedade.parts.statistics import warn_without_batch_norm
+
+_RESTORATION = 100
+"""Purpose of the draws that choose weights, beside those of the views."""
+_VIEWS = {4: augmentations, 2: deletions}
+"""By the number of axes of a batch: images and texts."""
+
+
+class CottaClient(NamedTuple):
+    """Two models of its own: one that learns and one that answers."""
+
+    student: dict[str, Tensor]
+    teacher: dict[str, Tensor]
+    state: OptimiserState
+
+
+class Cotta(Method[CottaClient]):
+    """Continual test-time adaptation, with the constants of the paper's CIFAR-10 experiments."""
+
+    learning_rate: float = Field(1e-3, ge=0)
+    optimiser: AdamOptimiser = AdamOptimiser()
+    teacher_momentum: float = Field(0.999, ge=0, le=1)
+    anchor_confidence: float = Field(0.92, ge=0, le=1)
+    """Mean confidence of the deployed model below which the teacher averages over views; 0.72 for CIFAR-100."""
+    views: int = Field(32, ge=0)
+    restoration: float = Field(0.01, ge=0, le=1)
+    """Probability with which a weight returns to its deployed value."""
+
+    @property
+    def card(self) -> Card:
+        return Card(
+            summary="student follows a slow teacher; weights restored at random; made for BatchNorm, moves any norm",
+            paper="CoTTA, CVPR 2022",
+        )
+
+    def begin(self, ctx: ClientContext) -> CottaClient:
+        deployment = ctx.deployment
+        if deployment.reference.inputs.ndim not in _VIEWS:
+            shape = tuple(deployment.reference.inputs.shape[1:])
+            raise FedadeError(f"cotta: needs images or texts, but inputs have the shape {shape}; choose another method")
+        warn_without_batch_norm(deployment, "cotta", "it moves the scales of other norms with all else")
+        own = adaptable(deployment)
+        return CottaClient(own, own, self.optimiser.start(own))
+
+    def observe(self, ctx: ClientContext, state: CottaClient) -> tuple[CottaClient, Plan]:
+        """Student towards teacher, teacher towards student, then the random return to the source."""
+        deployment, inputs, source = ctx.deployment, ctx.inputs, adaptable(ctx.deployment)
+        confidence = batch_logits(deployment, source, inputs).softmax(-1).max(-1).values.mean()
+        unsure = confidence < self.anchor_confidence
+        over_views = self._over_views(ctx, state.teacher)
+        target = torch.where(unsure, over_views, own_batch_logits(ctx, state.teacher)).softmax(-1)
+
+        def loss(student: dict[str, Tensor]) -> Tensor:
+            return -(target * batch_logits(deployment, student, inputs).log_softmax(-1)).sum(-1).mean()
+
+        directions, moments = self.optimiser.directions(state.student, grad(loss)(state.student), state.state)
+        student = {name: value - self.learning_rate * directions[name] for name, value in state.student.items()}
+        teacher = {
+            name: self.teacher_momentum * value + (1 - self.teacher_momentum) * student[name]
+            for name, value in state.teacher.items()
+        }
+        student = _restored(student, source, self.restoration, ctx.key)
+        plan = {
+            "learning_rate": torch.full_like(confidence, self.learning_rate),
+            "anchor_confidence": confidence,
+            "averaged_views": unsure.to(confidence.dtype),
+        }
+        return CottaClient(student, teacher, moments), plan
+
+    def predict(self, ctx: ClientContext, state: CottaClient) -> Tensor:
+        return own_batch_logits(ctx, state.teacher).softmax(-1)
+
+    def _over_views(self, ctx: ClientContext, teacher: dict[str, Tensor]) -> Tensor:
+        """Mean logits of random views."""
+        if not self.views:
+            return own_batch_logits(ctx, teacher)
+        views = _VIEWS[ctx.inputs.ndim](ctx.inputs, ctx.key, self.views)
+        total = torch.zeros((), device=ctx.inputs.device)
+        for view in views:
+            total = total + batch_logits(ctx.deployment, teacher, view)
+        return total / self.views
+
+
+def _restored(
+    parameters: dict[str, Tensor], source: dict[str, Tensor], probability: float, key: Tensor
+) -> dict[str, Tensor]:
+    """Each weight with the given probability as deployed (stochastic restoration, Eq. 8)."""
+    sizes = [value.numel() for value in parameters.values()]
+    draws = torch.split(uniform(key, (sum(sizes),), _RESTORATION), sizes)
+    return {
+        name: torch.where(draw.reshape(value.shape) < probability, source[name], value)
+        for (name, value), draw in zip(parameters.items(), draws, strict=True)
+    }

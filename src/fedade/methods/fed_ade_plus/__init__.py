@@ -1,0 +1,1 @@
+"""The method `fed-ade-plus` and what it alone uses."""

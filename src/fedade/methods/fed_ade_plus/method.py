@@ -1,0 +1,238 @@
+"""Fed-ADE+: one method for label shift, covariate shift, both and none, which need not be told which it is.
+
+Fed-ADE's idea, label-free signals that steer each client at each timestep, applied to more than a learning rate:
+
+a. the class prior is tracked as a few regimes, whose memory is set by the shift signal (`regimes.py`);
+b. normalisation statistics follow the batch, and earlier ones that agree with it, as far as neither the class prior nor
+   chance explains their change (`corrected_normalisation.py`): first in the layers that tell no classes apart,
+   which gives a prior that can be trusted under corrupted inputs too, then with this prior in all layers;
+c. predictions are corrected by the prior;
+d. ψ and φ may take gradient steps at Fed-ADE's rate, as far as statistics moved;
+e. clients then share ψ, as in the paper. Statistics and regimes stay with the client.
+
+Each can be switched off; d and e are off, because they gained nothing. A client keeps a few numbers per normalised
+channel and a few class distributions beside its layers. A timestep costs two forward passes per sample.
+"""
+
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+from torch import Tensor
+
+from fedade.core.context import ClientContext, RoundContext
+from fedade.core.deployment import Deployment
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.maths.losses.entropy import entropy
+from fedade.maths.priors.calibration import apply_temperature
+from fedade.maths.priors.reweighting import reweight
+from fedade.methods.fed_ade_plus import regimes
+from fedade.methods.fed_ade_plus.corrected_normalisation import (
+    Corrected,
+    LayerResiduals,
+    at_most,
+    corrected_pass,
+    deployed_statistics,
+    no_residuals,
+    settled_pass,
+)
+from fedade.methods.fed_ade_plus.reference_moments import FEATURES, plain_layers, reference_moments
+from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
+from fedade.parts.composition import own_model, trainable_shared
+from fedade.parts.measures import Measure, Remembered, choose_measure
+from fedade.parts.objectives import OBJECTIVES, ObjectiveName
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import phase_states
+from fedade.parts.rates import RateBounds
+from fedade.parts.rounds import joint_step, personal_step
+from fedade.parts.training import Training
+
+Correction = Literal["class-aware", "batch", "none"]
+"""Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
+Residuals = dict[str, LayerResiduals] | None
+
+
+class FedAdePlusClient(NamedTuple):
+    """What a client keeps between timesteps."""
+
+    own: dict[str, Tensor]
+    """φ, and ψ where it is not shared."""
+    statistics: dict[str, Tensor]
+    residuals: dict[str, LayerResiduals]
+    """What earlier batches left unexplained in each layer."""
+    regimes: Regimes
+    prior: Tensor
+    """Of the last batch."""
+    previous: Remembered
+    states: PhaseStates
+
+
+class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
+    """Fed-ADE+; each part can be switched off."""
+
+    track: bool = True
+    """(a) Remember regimes of the class prior; else only the source prior and the batch itself are candidates."""
+    num_regimes: int = Field(3, ge=1)
+    forgetting: float = Field(4.0, ge=0)
+    """How much of its past a regime loses per unit of the shift signal."""
+    debiased: bool = False
+    """Whether the signal counts only beyond the noise of finite batches, which is great with many classes."""
+    correction: Correction = "class-aware"
+    """(b)"""
+    memory: float = Field(400.0, ge=0)
+    """Samples of earlier batches that count at most when statistics are corrected."""
+    conditions: int = Field(8, ge=1)
+    """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
+    known at once."""
+    doubt: float = Field(2.0, ge=0)
+    """How many times more than chance a layer must have changed before it is corrected at all."""
+    softening: float = Field(0.3, ge=0)
+    """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
+    allowance: float = Field(0.25, ge=0)
+    """How much better than the source prior others must explain a batch whose predictions may be biased. Errors of a
+    share ε that all fall on one class speak for that class by about ε log K nats a sample, so it is a share of that,
+    with ε from the predictions themselves; times the square of the trust, since biases grow faster than statistics."""
+    reweighting: bool = True
+    """(c)"""
+    gradient_steps: bool = False
+    """(d)"""
+    share: bool = True
+    """(e) Average ψ over the clients; else every client moves its own."""
+    rate: RateBounds = RateBounds()
+    objective: ObjectiveName = "posterior-entropy"
+    joint_epochs: int = Field(1, ge=0)
+    personal_epochs: int = Field(1, ge=0)
+    batch_size: int = Field(64, ge=1)
+    optimiser: Optimiser = Optimiser()
+
+    @property
+    def card(self) -> Card:
+        return Card(
+            summary="for any kind of shift, recommended: corrects statistics and predictions by a tracked prior",
+            paper="this project, after Fed-ADE",
+            reference=True,
+        )
+
+    @property
+    def has_rounds(self) -> bool:
+        return self.gradient_steps
+
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        return not self.gradient_steps and self._reads_features(deployment)
+
+    def _reads_features(self, deployment: Deployment) -> bool:
+        # Without BatchNorm it is features that are corrected, after the body made them.
+        return self.correction == "none" or FEATURES in reference_moments(deployment)
+
+    @property
+    def _measure(self) -> Measure:
+        return choose_measure("cosine", "cosine", self.debiased)
+
+    def begin(self, ctx: ClientContext) -> FedAdePlusClient:
+        """As deployed; the first regime is the source prior."""
+        deployment = ctx.deployment
+        plain_layers(deployment)  # measured before the first timestep, since it waits for the device
+        moves_body = self.gradient_steps and not self.share
+        own = {**trainable_shared(deployment), **deployment.personal} if moves_body else deployment.personal
+        return FedAdePlusClient(
+            own,
+            {} if self.correction == "none" else deployed_statistics(deployment),
+            {} if self.correction == "none" else no_residuals(deployment, self.conditions),
+            regimes.no_regimes(self.num_regimes, deployment.source_prior),
+            deployment.source_prior,
+            self._measure.init(deployment),
+            phase_states(deployment, self.optimiser),
+        )
+
+    def begin_server(self, deployment: Deployment) -> Shared:
+        """ψ̄ as deployed, if it is ever to move."""
+        return trainable_shared(deployment) if self.share and self.gradient_steps else {}
+
+    def observe(self, ctx: ClientContext, state: FedAdePlusClient) -> tuple[FedAdePlusClient, Plan]:
+        """Statistics, prior, signals and rate of this batch."""
+        deployment, known = ctx.deployment, state.regimes
+        if not self.track:
+            known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
+        corrected, reading = self._settle(ctx, state, known)
+        if not self._reads_features(deployment):
+            # `predict` then needs no pass of its own.
+            ctx.know_updated_features({**own_model(ctx, state.own), **corrected.statistics}, corrected.passed)
+        current, signals = self._measure.update(
+            deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
+        )
+        retention = (1 - self.forgetting * signals.combined).clamp(min=0)
+        moved = state._replace(
+            statistics=corrected.statistics,
+            residuals=corrected.residuals,
+            regimes=regimes.learn(known, reading, len(ctx.inputs), retention),
+            prior=reading.prior,
+            previous=current,
+        )
+        rate = corrected.trust * self.rate.rate("adaptive", signals.combined)
+        plan = {
+            **({"learning_rate": rate} if self.gradient_steps else {}),
+            "s_unc": signals.unc,
+            "s_rep": signals.rep,
+            "s": signals.combined,
+            "prior": reading.prior,
+            "trust": corrected.trust,
+            "novelty": reading.weights[-1],
+        }
+        return moved, plan
+
+    def local_round(
+        self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan
+    ) -> tuple[FedAdePlusClient, Plan, dict[str, Tensor]]:
+        """The joint step on ψ and φ; ψ is sent."""
+        training = self._training(ctx, plan)
+        epochs = range(self.joint_epochs)
+        own, states, uplink = joint_step(training, state.own, state.states, epochs, state.statistics)
+        return state._replace(own=own, states=states), plan, uplink
+
+    def personalise(self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan) -> tuple[FedAdePlusClient, Plan]:
+        """The personal step on φ with the broadcast ψ̄ frozen."""
+        training = self._training(ctx, plan)
+        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
+        own, states = personal_step(training, state.own, state.states, epochs, state.statistics)
+        return state._replace(own=own, states=states), plan
+
+    def predict(self, ctx: ClientContext, state: FedAdePlusClient) -> Tensor:
+        """p(x) ∘ q / p̄ with the client's statistics, normalised; p̄ is the deployed model's mean prediction under μ0."""
+        deployment = ctx.deployment
+        logits = settled_pass(ctx, own_model(ctx, state.own), state.statistics, keeps_body=not self.gradient_steps)
+        probabilities = apply_temperature(logits, deployment.temperature).softmax(-1)
+        return reweight(probabilities, state.prior, deployment.mean_prediction) if self.reweighting else probabilities
+
+    # What a batch says
+
+    def _settle(self, ctx: ClientContext, state: FedAdePlusClient, known: Regimes) -> tuple[Corrected, Reading]:
+        """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
+        deployment, model = ctx.deployment, own_model(ctx, state.own)
+        everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
+
+        def passing(prior: Tensor, layers: frozenset[str], doubt: float, past: Residuals = None) -> Corrected:
+            passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
+            return corrected_pass(deployment, model, ctx.inputs, prior, layers, doubt, past, passed)
+
+        if self.correction == "batch":
+            corrected = passing(deployment.source_prior, everywhere, 0.0)
+            return corrected, self._read(deployment, known, corrected)
+        expected, past = regimes.forecast(known, deployment.source_prior), at_most(state.residuals, self.memory)
+        first = passing(expected, plain_layers(deployment) & everywhere, self.doubt, past)
+        prior = self._read(deployment, known, first).prior
+        corrected = passing(prior, everywhere, self.doubt, past)
+        return corrected, self._read(deployment, known, corrected)
+
+    def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:
+        temperature = deployment.temperature * (1 + self.softening * corrected.trust)
+        probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
+        expected_error = 1 - probabilities.amax(-1).mean()
+        return regimes.read(
+            known,
+            probabilities,
+            deployment.mean_prediction,
+            deployment.source_prior,
+            self.allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
+        )
+
+    def _training(self, ctx: RoundContext, plan: Plan) -> Training:
+        return Training(ctx, OBJECTIVES[self.objective], plan, self.batch_size, self.optimiser)

@@ -1,0 +1,1 @@
+"""The method `fed-ccfa` and what it alone uses."""

@@ -1,0 +1,1 @@
+"""The method `flh-ftl` and what it alone uses."""

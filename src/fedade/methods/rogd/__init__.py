@@ -1,0 +1,1 @@
+"""The method `rogd` and what it alone uses."""

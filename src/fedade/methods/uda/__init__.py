@@ -1,0 +1,1 @@
+"""The method `uda` and what it alone uses."""

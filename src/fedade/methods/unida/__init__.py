@@ -1,0 +1,1 @@
+"""The method `unida` and what it alone uses."""

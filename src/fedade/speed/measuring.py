@@ -1,0 +1,168 @@
+"""Timing all contenders in one run, on the same work and the same device."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from fedade.core.precision import Precision
+from fedade.core.provenance import provenance
+from fedade.core.threads import set_threads
+from fedade.speed.ceilings import bytes_per_second, flops_per_second
+from fedade.speed.contenders import Contender, contenders
+from fedade.speed.counting import Cost, unit_costs
+from fedade.speed.profiling import TimeShare, profiled
+from fedade.speed.stopwatch import forget_peak, peak_memory, seconds_of
+from fedade.speed.workload import Work, random_scenario
+
+Progress = Callable[[str, int, int], None]
+Unit = Literal["round", "timestep"]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one contender needed."""
+
+    name: str
+    precision: Precision
+    seconds_timestep: float
+    """Measured on a GPU; on a CPU the sum of the parts, with as many rounds as the work has."""
+    seconds_round: float | None
+    """CPU only: one round with its participants' signals, which the simulator computes once per timestep."""
+    speedup: float
+    """Seconds of the plain loop over these, for the run's unit."""
+    flops: float
+    """Floating-point operations of a timestep."""
+    flops_per_second: float
+    flops_share: float
+    """Share of the device's ceiling in this precision."""
+    traffic: float
+    """Bytes of a timestep, if every operation of the plain network reads its inputs and writes its outputs once."""
+    bytes_per_second: float
+    bytes_share: float
+    """May exceed 1: caches and joined operations spare traffic."""
+    peak_memory: int
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A whole comparison."""
+
+    work: Work
+    unit: Unit
+    """What `seconds_reference` and `seconds_ours` are of."""
+    seconds_reference: float
+    seconds_ours: float
+    speedup: float
+    timings: tuple[Timing, ...]
+    ceilings: dict[str, float]
+    """Bytes per second, and floating-point operations per second of each precision."""
+    provenance: dict[str, Any]
+    profile: tuple[TimeShare, ...]
+
+    def as_plain(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        work = asdict(self.work) | {"rate": self.work.rate.model_dump()}
+        return asdict(self) | {"work": work, "device": self.provenance["device"]}
+
+
+@dataclass(frozen=True)
+class _Seconds:
+    timestep: float
+    round: float | None
+
+
+def measure(
+    work: Work, device: str, precisions: tuple[Precision, ...], repeats: int, with_profile: bool, report: Progress
+) -> Speed:
+    """Time all contenders in turn, several times, and keep each one's best: other work on the machine only adds."""
+    scenario = random_scenario(work, device)
+    set_threads(sum(value.numel() for value in scenario.deployment.parameters.values()))
+    known = contenders(work, scenario, precisions)
+    ceilings: dict[str, float] = {
+        name: flops_per_second(device, name) for name in sorted({one.precision for one in known})
+    }
+    ceilings["bytes"] = bytes_per_second(device)
+    unit: Unit = "round" if device == "cpu" else "timestep"
+    watch = _watch_pieces if unit == "round" else _watch_timesteps
+    found: list[list[_Seconds]] = [[] for _ in known]
+    peaks = [0 for _ in known]
+    for turn in range(repeats):
+        for place, contender in enumerate(known):
+            report("timing", turn * len(known) + place, repeats * len(known))
+            forget_peak(device)
+            found[place].append(watch(contender, work, device, warm_up=turn == 0))
+            peaks[place] = max(peaks[place], peak_memory(device))
+    report("timing", repeats * len(known), repeats * len(known))
+    best = [_best(seconds) for seconds in found]
+    timings = _timings(work, known, best, peaks, ceilings, unit)
+    fastest = min(range(1, len(known)), key=lambda place: _of_unit(best[place], unit))
+    return Speed(
+        work=work,
+        unit=unit,
+        seconds_reference=_of_unit(best[0], unit),
+        seconds_ours=_of_unit(best[fastest], unit),
+        speedup=timings[fastest].speedup,
+        timings=timings,
+        ceilings=ceilings,
+        provenance=provenance(device),
+        profile=profiled(known[fastest], device) if with_profile else (),
+    )
+
+
+def _watch_timesteps(contender: Contender, work: Work, device: str, warm_up: bool) -> _Seconds:
+    run = contender.timesteps()
+    if warm_up:
+        run()
+    return _Seconds(seconds_of(run, device) / (work.timesteps * contender.federations), None)
+
+
+def _watch_pieces(contender: Contender, work: Work, device: str, warm_up: bool) -> _Seconds:
+    pieces = contender.pieces()
+    if warm_up:
+        pieces.round()
+    one, score = seconds_of(pieces.round, device), seconds_of(pieces.score, device)
+    observe = seconds_of(pieces.observe, device) if pieces.observe else 0.0
+    # The plain loop's round holds its participants' signals: ours is charged for as many.
+    share = observe * work.participants / work.clients
+    return _Seconds(work.rounds * one + observe + score, one + share)
+
+
+def _best(seconds: Sequence[_Seconds]) -> _Seconds:
+    rounds = [one.round for one in seconds if one.round is not None]
+    return _Seconds(min(one.timestep for one in seconds), min(rounds, default=None))
+
+
+def _of_unit(seconds: _Seconds, unit: Unit) -> float:
+    return seconds.timestep if unit == "timestep" or seconds.round is None else seconds.round
+
+
+def _timings(
+    work: Work,
+    known: Sequence[Contender],
+    best: Sequence[_Seconds],
+    peaks: Sequence[int],
+    ceilings: dict[str, float],
+    unit: Unit,
+) -> tuple[Timing, ...]:
+    units = unit_costs(work)
+
+    def timing(contender: Contender, seconds: _Seconds, peak: int) -> Timing:
+        one, once = contender.costs(units)
+        cost: Cost = work.rounds * one + once
+        flops, traffic = cost.flops / seconds.timestep, cost.traffic / seconds.timestep
+        return Timing(
+            name=contender.name,
+            precision=contender.precision,
+            seconds_timestep=seconds.timestep,
+            seconds_round=seconds.round,
+            speedup=_of_unit(best[0], unit) / _of_unit(seconds, unit),
+            flops=cost.flops,
+            flops_per_second=flops,
+            flops_share=flops / ceilings[contender.precision],
+            traffic=cost.traffic,
+            bytes_per_second=traffic,
+            bytes_share=traffic / ceilings["bytes"],
+            peak_memory=peak,
+        )
+
+    return tuple(map(timing, known, best, peaks))

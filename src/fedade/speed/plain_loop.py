@@ -1,0 +1,149 @@
+"""The usual way to write this: one module per client, one client after the other, `backward` and PyTorch's SGD.
+
+This is what the simulator is timed against. It does the work of the authors' released code, in plain and competent
+PyTorch: no needless copies, no gradients where none are used, whole batches. Only what makes the numbers differ is
+taken from the paper instead (docs/deviations.md): the joint steps come first, the broadcast arrives, q is the mean
+softmax, and normalisation statistics stay as deployed.
+"""
+
+from collections.abc import Iterable
+from copy import deepcopy
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedade.core.deployment import Deployment
+from fedade.core.network import Network
+from fedade.core.scenario import Batch, Scenario
+from fedade.core.seeds import Seeds
+from fedade.models.batch_norm import BatchNorm
+from fedade.models.residual import BasicBlock
+from fedade.speed.workload import Work
+
+
+class PlainBlock(nn.Module):
+    """A residual block as it is usually written."""
+
+    def __init__(self, block: BasicBlock) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = plainly(block.conv1), plainly(block.norm1)
+        self.conv2, self.norm2 = plainly(block.conv2), plainly(block.norm2)
+        self.shortcut = plainly(block.shortcut)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """relu(two layers + shortcut)."""
+        hidden = F.relu(self.norm1(self.conv1(inputs)))
+        return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
+
+
+class PlainModel(nn.Module):
+    """A body and a head from PyTorch's own layers, under the names of our networks."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.body, self.head = plainly(network.body), plainly(network.head)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits."""
+        logits: Tensor = self.head(self.body(inputs))
+        return logits
+
+
+class PlainLoop:
+    """100 models, a server, and three nested loops: timesteps, rounds, participants."""
+
+    def __init__(self, work: Work, scenario: Scenario, seeds: Seeds) -> None:
+        self.work, self.scenario, self.seeds = work, scenario, seeds
+        deployment = scenario.deployment
+        self.clients = [plain_model(deployment) for _ in range(work.clients)]
+        first = torch.full_like(deployment.source_prior, 1 / deployment.num_classes), deployment.initial_feature
+        self.previous = [first] * work.clients
+        """Mean prediction and mean feature of every client's last participation."""
+        self.rates = [0.0] * work.clients
+        shared = deployment.split.is_shared
+        self.shared_names = [name for name, _ in self.clients[0].named_parameters() if shared(name)]
+
+    def timestep(self, timestep: int) -> NDArray[np.float64]:
+        """All rounds, then every client's accuracy on its batch."""
+        batch = self.draw(timestep)
+        for number in range(self.work.rounds):
+            self.round(batch, timestep, number)
+        return self.score(batch)
+
+    def draw(self, timestep: int) -> Batch:
+        """The batches of all clients."""
+        return self.scenario.streams.draw(np.arange(self.work.clients), timestep)
+
+    def round(self, batch: Batch, timestep: int, number: int) -> None:
+        """Signals, joint steps, average, broadcast to all clients, personal steps."""
+        chosen = self.work.exchange_rounds.participants(self.seeds, self.work.clients, timestep)[number].tolist()
+        uploads = []
+        for client in chosen:
+            model, inputs = self.clients[client], batch.inputs[client]
+            self.rates[client] = self._rate(client, inputs)
+            _descend(model, model.parameters(), inputs, self.rates[client], self.work.joint_epochs)
+            state = model.state_dict()
+            uploads.append({name: state[name].clone() for name in self.shared_names})
+        average = {name: torch.stack([upload[name] for upload in uploads]).mean(0) for name in self.shared_names}
+        for model in self.clients:
+            model.load_state_dict(average, strict=False)
+        for client in chosen:
+            model = self.clients[client]
+            model.body.requires_grad_(False)
+            _descend(
+                model, model.head.parameters(), batch.inputs[client], self.rates[client], self.work.personal_epochs
+            )
+            model.body.requires_grad_(True)
+
+    @torch.no_grad()
+    def score(self, batch: Batch) -> NDArray[np.float64]:
+        """Accuracy of every client, one after the other."""
+        hits = [
+            (model(inputs).argmax(-1) == labels).double().mean().item()
+            for model, inputs, labels in zip(self.clients, batch.inputs, batch.labels, strict=True)
+        ]
+        return np.array(hits)
+
+    @torch.no_grad()
+    def _rate(self, client: int, inputs: Tensor) -> float:
+        """Learning rate from two signals, with a pass for each, as in the released code."""
+        model, (old_prediction, old_feature) = self.clients[client], self.previous[client]
+        prediction = model(inputs).softmax(-1).mean(0)
+        feature = F.normalize(model.body(inputs), dim=-1).mean(0)
+        self.previous[client] = prediction, feature
+        uncertainty = (1 - F.cosine_similarity(prediction, old_prediction, dim=0)).clamp(0, 1)
+        representation = (1 - F.cosine_similarity(feature, old_feature, dim=0)) / 2
+        bounds = self.work.rate
+        return bounds.low + (bounds.high - bounds.low) * ((uncertainty + representation) / 2).item()
+
+
+def plain_model(deployment: Deployment) -> PlainModel:
+    """A client's model as deployed, in evaluation mode: normalisation statistics are frozen."""
+    model = PlainModel(deployment.network)
+    model.load_state_dict(deployment.parameters, strict=False)
+    return model.to(deployment.source_prior.device).eval()
+
+
+def _descend(model: PlainModel, parameters: Iterable[nn.Parameter], inputs: Tensor, rate: float, epochs: int) -> None:
+    """Full-batch SGD on the entropy of the predictions."""
+    optimiser = torch.optim.SGD(parameters, lr=rate)
+    for _ in range(epochs):
+        log_probabilities = F.log_softmax(model(inputs), -1)
+        loss = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+
+def plainly(module: nn.Module) -> nn.Module:
+    """The same layers, each by itself and PyTorch's own, with fresh tensors."""
+    if isinstance(module, BatchNorm):
+        return nn.BatchNorm2d(len(module.weight), module.eps, module.momentum)
+    if isinstance(module, BasicBlock):
+        return PlainBlock(module)
+    if isinstance(module, nn.Sequential):
+        return nn.Sequential(*(plainly(child) for child in module))
+    return deepcopy(module)

@@ -1,0 +1,1 @@
+"""The theorems' quantities as pure functions."""

@@ -1,0 +1,134 @@
+"""What theory says of the runs of a suite, as a page of Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fedade.theory.figures import exponent_words
+from fedade.theory.power_laws import PowerLaw, fit_power_law
+from fedade.theory.results import COMPARATORS, TheoryResult, over_seeds
+
+_WARNINGS = """\
+* The bound is a statement about convex losses and gradient descent on one client. Here only the head is convex.
+* V^L1 and V^cos differ in kind: a cosine distance is of second order in the step. Neither estimates the other.
+* η* is known up to a constant only. Whether η_min ≤ η* ≤ η_max cannot be tested.
+* S̄ holds the noise of finite batches, which grows with T whatever the shift; `corrected` takes most of it away.
+* Exponents from a few horizons are rough. An interval that holds both 2/3 and 1 decides nothing.
+"""
+
+
+def theory_markdown(results: Sequence[TheoryResult], comparator: str, settings: str) -> str:
+    """Signals and path lengths, regret, fitted exponents, bound, ceiling and recovery."""
+    means = over_seeds(results)
+    return "\n".join(
+        [
+            "# Theory from runs\n",
+            f"{settings} Means over seeds; ± is the standard deviation over clients. Every measure is explained in "
+            "docs/theory.md; all of them are in theory.csv.\n",
+            "## How far clients moved, and what the signals say of it\n",
+            _table(means, _PATHS),
+            "## Dynamic regret\n",
+            *(f"* `{name}`: {COMPARATORS[name]}" for name in _present(results)),
+            "",
+            _table(means, _regrets(_present(results))),
+            f"## Exponents of the regret against {comparator}\n",
+            "The theory promises S̄^{1/3} T^{2/3}. Least squares on logarithms, 95 % intervals.\n",
+            _exponents(results, comparator),
+            "## The bound's terms\n",
+            _table([one for one in means if "bound" in one.measures], _BOUND),
+            "## Ceiling of the convergence theorem\n",
+            _table([one for one in means if "ceiling" in one.measures], _CEILING),
+            "## Recovery after abrupt changes\n",
+            _table([one for one in means if one.measures.get("changes_away")], _RECOVERY),
+            "## What not to read into it\n",
+            _WARNINGS,
+        ]
+    )
+
+
+_PATHS = (
+    ("S̄_unc", "s_unc", "s_unc_sd"), ("S̄_rep", "s_rep", "s_rep_sd"), ("S̄_c", "s", "s_sd"),
+    ("S̄_c corrected", "s_corrected", "s_corrected_sd"), ("V^L1", "v_l1", "v_l1_sd"), ("V^cos", "v_cos", "v_cos_sd"),
+    ("V_rep", "v_rep", "v_rep_sd"),
+)  # fmt: skip
+_BOUND = (
+    ("η", "rate", ""), ("optimisation", "bound_optimisation", ""), ("projection", "bound_projection", ""),
+    ("adaptation", "bound_adaptation", ""), ("bound", "bound", ""), ("η* (order)", "rate_star_order", ""),
+    ("η* (argmin)", "rate_star", ""), ("bound there", "bound_at_rate_star", ""),
+)  # fmt: skip
+_CEILING = (
+    ("ρ²", "rho_squared", ""), ("χ", "chi", ""), ("ceiling", "ceiling", ""), ("step on ψ", "ceiling_shared", ""),
+    ("step on φ", "ceiling_personal", ""), ("η of the run", "rate", ""),
+)  # fmt: skip
+_RECOVERY = (
+    ("away: steps", "recovery_away", ""), ("changes", "changes_away", ""),
+    ("back: steps", "recovery_back", ""), ("changes", "changes_back", ""),
+)  # fmt: skip
+
+Columns = Sequence[tuple[str, str, str]]
+"""Heading, measure and its deviation."""
+
+
+def _present(results: Iterable[TheoryResult]) -> list[str]:
+    found = list(results)
+    return [name for name in COMPARATORS if any(f"regret_{name}" in one.measures for one in found)]
+
+
+def _regrets(comparators: Sequence[str]) -> Columns:
+    return [
+        ("loss", "loss", ""),
+        *(
+            column
+            for name in comparators
+            for column in (
+                (name, f"regret_{name}", f"regret_{name}_sd"),
+                (f"{name}, 0-1", f"regret_01_{name}", ""),
+                (f"{name}, worst period", f"interval_regret_{name}_max", ""),
+            )
+        ),
+    ]
+
+
+def _table(results: Sequence[TheoryResult], columns: Columns) -> str:
+    if not results:
+        return "None of these runs has one.\n"
+    head = ("method", "schedule", "T", *(heading for heading, _, _ in columns))
+    lines = [_line(head), _line(["---"] * len(head))]
+    for one in results:
+        cells = [_number(one.measure(name)) + _spread(one, deviation) for _, name, deviation in columns]
+        lines.append(_line([one.row, one.schedule, str(one.num_timesteps), *cells]))
+    return "\n".join(lines) + "\n"
+
+
+def _exponents(results: Sequence[TheoryResult], comparator: str) -> str:
+    lines = [_line(("method", "runs", "fit", "R²", "points")), _line(["---"] * 5)]
+    for row in dict.fromkeys(one.row for one in results):
+        own = [one for one in results if one.row == row]
+        for schedule in dict.fromkeys(one.schedule for one in own):
+            law = _law([one for one in own if one.schedule == schedule], comparator, ("T",))
+            lines.append(_fit_line(row, schedule, law))
+        lines.append(_fit_line(row, "all", _law(own, comparator, ("S̄",))))
+        lines.append(_fit_line(row, "all, together", _law(own, comparator, ("S̄", "T"))))
+    return "\n".join(lines) + "\n"
+
+
+def _law(results: Sequence[TheoryResult], comparator: str, variables: Sequence[str]) -> PowerLaw:
+    known = {"T": [float(one.num_timesteps) for one in results], "S̄": [one.measure("s") for one in results]}
+    regrets = [one.measure(f"regret_{comparator}") for one in results]
+    return fit_power_law(regrets, **{name: known[name] for name in variables})
+
+
+def _fit_line(row: str, runs: str, law: PowerLaw) -> str:
+    return _line((row, runs, exponent_words(law), _number(law.r_squared), str(law.points)))
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.3g}"
+
+
+def _spread(one: TheoryResult, deviation: str) -> str:
+    return f" ± {_number(one.measure(deviation))}" if deviation in one.measures else ""

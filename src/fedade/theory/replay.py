@@ -1,0 +1,220 @@
+"""A finished run once more, with the models in hand: runs are deterministic, so a trace can be looked behind."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedade.core import tree
+from fedade.core.context import context_before_first_batch
+from fedade.core.scenario import Batch
+from fedade.core.tree import Tree
+from fedade.engine.clock import Clock, World
+from fedade.engine.steps import ClientMap
+from fedade.maths.signals import dynamics
+from fedade.theory.client_models import ClientModels, client_models
+from fedade.theory.finetuning import finetuned_probabilities
+from fedade.theory.landscape import Landscape, landscape
+from fedade.theory.oracle import Losses, Oracle, in_chunks, losses, mean_losses
+
+
+class Summaries(NamedTuple):
+    """What the signals compare, of every observed client and from t = 0 on, `[c, T + 1, ...]`.
+
+    Features are NaN where a method's state does not show its model.
+    """
+
+    prediction: Tensor
+    """q: mean prediction on the stream's batch, before the timestep's rounds."""
+    prediction_floor: Tensor
+    """S_unc of the two halves of that batch."""
+    feature: Tensor
+    """z"""
+    feature_floor: Tensor
+    """S_rep of the two halves."""
+    true_feature: Tensor
+    """z̄: expected z under the true law and the same parameters."""
+
+
+class Replay(NamedTuple):
+    """What was seen."""
+
+    accuracy_post: NDArray[Any]
+    """Accuracies of the clients that the trace has, in their order, `[N, T]`."""
+    summaries: Summaries
+    losses: Losses
+    finetuned: Losses | None
+    """Losses of the comparator that starts from the method's own models."""
+    loss_bound: float
+    """B"""
+    radius: float
+    """Γ, NaN where no model is shown."""
+    landscape: Landscape | None
+
+
+def replay(clock: Clock, oracle: Oracle, probing: ClientMap) -> Replay:
+    """Run a clock again and look at the observed clients; `probing` maps functions over them."""
+    looking = _Looking(clock, oracle, probing)
+    world = clock.beginning()
+    stepping: Iterator[Any] = clock.run(world)
+    for timestep in range(1, clock.num_timesteps + 1):
+        with torch.no_grad():
+            looking.before(world, timestep)
+        rows = next(stepping)
+        looking.accuracies.append(rows["accuracy_post"][np.argsort(rows["client"])])
+        with torch.no_grad():
+            looking.after(world, timestep)
+    return looking.seen()
+
+
+class _Looking:
+    """Gathers what is seen while time passes."""
+
+    def __init__(self, clock: Clock, oracle: Oracle, probing: ClientMap) -> None:
+        self.clock, self.oracle, self.probing = clock, oracle, probing
+        self.rows = torch.from_numpy(oracle.clients)
+        self.times = set(oracle.timesteps.tolist())
+        measured = oracle.timesteps[
+            np.linspace(0, len(oracle.timesteps) - 1, oracle.settings.points).round().astype(int)
+        ]
+        self.landscape_times = set(measured.tolist())
+        self.accuracies: list[NDArray[Any]] = []
+        self.summaries: list[Summaries] = []
+        self.means: list[tuple[Tensor, Tensor]] = []
+        self.finetuned: list[tuple[Tensor, Tensor]] = []
+        self.samples: list[Tensor] = []
+        self.distances: list[float] = []
+        self.landscapes: list[Landscape] = []
+
+    def before(self, world: World, timestep: int) -> None:
+        clients, server = self._standing(world)
+        models = client_models(self.oracle.deployment, clients, server)
+        if timestep == 1:
+            self.summaries.append(self._start())
+        batch = self.oracle.streams.draw(self.oracle.clients, timestep)
+        self.summaries.append(self._summaries(clients, server, models, batch, timestep))
+        if self.oracle.settings.moment == "pre":
+            self._measure(clients, server, models, timestep)
+
+    def after(self, world: World, timestep: int) -> None:
+        clients, server = self._standing(world)
+        models = client_models(self.oracle.deployment, clients, server)
+        if self.oracle.settings.moment == "post":
+            self._measure(clients, server, models, timestep)
+        if models is None or not (models.own or models.shared):
+            return
+        self.distances.append(float(models.distances(len(self.rows)).max()))
+        if timestep in self.landscape_times:
+            self.landscapes.append(landscape(models, self.oracle.fresh(timestep)))
+
+    def seen(self) -> Replay:
+        gathered = Summaries(*(torch.stack(parts, 1) for parts in zip(*self.summaries, strict=True)))
+        return Replay(
+            np.stack(self.accuracies, 1),
+            gathered,
+            _gathered(self.means),
+            _gathered(self.finetuned) if self.finetuned else None,
+            float(np.quantile(torch.cat(self.samples).cpu().numpy(), 0.999)),
+            2 * max(self.distances, default=math.nan),
+            Landscape.over(self.landscapes) if self.landscapes else None,
+        )
+
+    def _standing(self, world: World) -> tuple[Tree, Tree]:
+        """States of the observed clients and of the server, of the only federation."""
+        return tree.take(tree.take(world.clients, 0), self.rows), tree.take(world.server, 0)
+
+    def _predictions(self, clients: Tree, server: Tree, inputs: Tensor) -> Tensor:
+        method, deployment = self.clock.method, self.oracle.deployment
+        before = context_before_first_batch(deployment)
+        found: Tensor = self.probing(
+            lambda client, own: method.predict(replace(before, inputs=own, shared=server, passes={}), client),
+            clients,
+            inputs,
+        )
+        return found.float()
+
+    def _measure(self, clients: Tree, server: Tree, models: ClientModels | None, timestep: int) -> None:
+        if timestep not in self.times:
+            return
+        batch = self.oracle.fresh(timestep)
+        found = self._predictions(clients, server, batch.inputs)
+        self.means.append(mean_losses(found, batch.labels))
+        self.samples.append(losses(found, batch.labels)[0].flatten())
+        if "finetune" in self.oracle.settings.comparators:
+            tuned = finetuned_probabilities(self.oracle, models, timestep, batch.inputs)
+            self.finetuned.append(mean_losses(tuned, batch.labels))
+
+    def _start(self) -> Summaries:
+        """t = 0, where q is uniform and z that of the reference set, as Fed-ADE has them."""
+        deployment, count = self.oracle.deployment, len(self.rows)
+        uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
+        feature = deployment.initial_feature
+        nothing = torch.zeros(count, device=feature.device)
+        return Summaries(
+            uniform.expand(count, -1),
+            nothing,
+            feature.expand(count, -1),
+            nothing,
+            self._true_features(ClientModels(deployment, {}, {}), 0),
+        )
+
+    def _summaries(
+        self, clients: Tree, server: Tree, models: ClientModels | None, batch: Batch, timestep: int
+    ) -> Summaries:
+        predictions = self._predictions(clients, server, batch.inputs)
+        unknown = torch.full_like(predictions[:, 0, 0], torch.nan)
+        hidden = unknown.unsqueeze(-1).expand(-1, len(self.oracle.deployment.initial_feature))
+        feature, feature_floor, true_feature = hidden, unknown, hidden
+        if models is not None:
+            features = self._features(models, batch.inputs)
+            feature = dynamics.mean_feature(features)
+            feature_floor = dynamics.representation_dynamics(*map(dynamics.mean_feature, _halves(features)))
+            true_feature = self._true_features(models, timestep)
+        return Summaries(
+            dynamics.mean_prediction(predictions),
+            dynamics.uncertainty_dynamics(*map(dynamics.mean_prediction, _halves(predictions))),
+            feature,
+            feature_floor,
+            true_feature,
+        )
+
+    def _features(self, models: ClientModels, inputs: Tensor) -> Tensor:
+        network = self.oracle.deployment.network
+        found: Tensor = self.probing(
+            lambda own, seen: network.summarise(network.represent(models.one(own), seen)), models.own, inputs
+        )
+        return found.float()
+
+    def _true_features(self, models: ClientModels, timestep: int) -> Tensor:
+        """z̄ of every observed client: class means of the population, weighted by the true prior."""
+        views = self.oracle.views(timestep)
+        if models.has_common_body:
+            network, parameters = self.oracle.deployment.network, models.one({})
+            features = {
+                view: in_chunks(
+                    lambda inputs: network.summarise(network.represent(parameters, inputs)),
+                    self.oracle.population(view),
+                )
+                for view in dict.fromkeys(views)
+            }
+            classes = torch.stack([self.oracle.class_means(features[view].float()) for view in views])
+        else:
+            inputs = torch.stack([self.oracle.population(view) for view in views])
+            classes = torch.stack([self.oracle.class_means(own) for own in self._features(models, inputs)])
+        prior = torch.from_numpy(self.oracle.streams.prior(self.oracle.clients, timestep)).to(classes)
+        return (prior.unsqueeze(-1) * classes).sum(-2)
+
+
+def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Two halves of every client's batch; samples are independent, so any two are random. One sample is its own."""
+    middle = rows.shape[1] // 2
+    return (rows[:, :middle], rows[:, middle : 2 * middle]) if middle else (rows, rows)
+
+
+def _gathered(found: list[tuple[Tensor, Tensor]]) -> Losses:
+    return Losses(*(torch.stack(parts, -1) for parts in zip(*found, strict=True)))

@@ -1,0 +1,71 @@
+import pytest
+import torch
+from torch.func import vmap
+
+from fedade.core.tokens import PADDING
+from fedade.methods.cotta.augmentation import DELETION, augmentations, deletions
+
+
+def images(channels: int, side: int) -> torch.Tensor:
+    flat = torch.arange(2 * channels * side * side) * 37 % 256
+    return flat.reshape(2, channels, side, side).to(torch.uint8)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 32), (3, 1)])
+def test_views_are_images_that_differ(channels, side):
+    originals = images(channels, side)
+    first, second, third = augmentations(originals, torch.tensor(5), 3)
+    for view in (first, second, third):
+        assert view.shape == originals.shape
+        assert ((view >= 0) & (view <= 255)).all()
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+
+
+def test_views_resemble_their_original():
+    smooth = torch.linspace(0, 200, 16).expand(1, 1, 16, 16)
+    for view in augmentations(smooth, torch.tensor(7), 8):
+        assert torch.corrcoef(torch.stack([view.flatten(), smooth.flatten()]))[0, 1] > 0.95
+
+
+def mirrored(view: torch.Tensor) -> bool:
+    return bool(view[..., 0].mean() > view[..., -1].mean())
+
+
+def test_colour_images_are_mirrored_half_of_the_time_and_grey_ones_never():
+    slope = torch.linspace(0, 200, 16).expand(1, 3, 16, 16)
+    turned = [mirrored(view) for view in augmentations(slope, torch.tensor(3), 60)]
+    assert 15 < sum(turned) < 45
+    assert not any(mirrored(view) for view in augmentations(slope[:, :1], torch.tensor(3), 60))
+
+
+def test_views_depend_on_the_key_alone_and_can_be_mapped():
+    originals, keys = images(1, 8), torch.tensor([1, 2])
+    together = vmap(lambda key: torch.stack(list(augmentations(originals, key, 2))))(keys)
+    for row, key in enumerate(keys):
+        torch.testing.assert_close(together[row], torch.stack(list(augmentations(originals, key, 2))))
+    assert not torch.equal(together[0], together[1])
+
+
+def test_a_view_of_a_text_lacks_some_tokens_and_keeps_the_order_of_the_others():
+    texts = torch.arange(1, 401, dtype=torch.int32).reshape(10, 40)
+    texts[:, 30:] = PADDING
+    shares = []
+    for view in deletions(texts, torch.tensor(3), 20):
+        assert view.dtype == texts.dtype
+        for text, shortened in zip(texts, view, strict=True):
+            kept = shortened[shortened != PADDING]
+            assert kept[0] == text[0]
+            assert (kept.diff() > 0).all()
+            assert torch.isin(kept, text[:30]).all()
+            assert (shortened[len(kept) :] == PADDING).all()
+            shares.append(1 - len(kept) / 30)
+    assert sum(shares) / len(shares) == pytest.approx(DELETION * 29 / 30, abs=0.02)
+
+
+def test_views_of_texts_are_those_of_every_client_alone():
+    texts = torch.arange(60, dtype=torch.int32).reshape(3, 2, 10)
+    keys = torch.tensor([1, 2, 3])
+    together = vmap(lambda text, key: torch.stack(list(deletions(text, key, 2))))(texts, keys)
+    for one, text, key in zip(together, texts, keys, strict=True):
+        assert torch.equal(one, torch.stack(list(deletions(text, key, 2))))

@@ -1,0 +1,97 @@
+"""What a change of class mix explains, and what it does not."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedade.methods.fed_ade_plus.class_moments import Shift, believed, class_moments, explained_share, unexplained
+from fedade.methods.fed_ade_plus.conditions import Residual
+
+from ...maths.samples import QUICK
+
+CLASSES, CHANNELS = 4, 6
+
+
+FLAT = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
+
+
+def shift(mean: torch.Tensor, prior: torch.Tensor, moments, doubt: float, number: int = 50) -> Shift:
+    """What is believed of one batch alone."""
+    batch = unexplained(mean, prior, moments)
+    return believed(Residual(batch.size, torch.tensor(float(number), dtype=torch.float64)), batch, doubt)
+
+
+def samples(seed: int, number: int, apart: float = 3.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Values of labelled samples whose classes lie `apart`, and the classes' centres."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = apart * torch.randn(CLASSES, CHANNELS, generator=generator, dtype=torch.float64)
+    labels = torch.arange(number) % CLASSES
+    return centres[labels] + torch.randn(number, CHANNELS, generator=generator, dtype=torch.float64), labels, centres
+
+
+@QUICK
+@given(st.integers(0, 1000))
+def test_class_means_are_found_and_noise_is_drawn_together(seed):
+    values, labels, centres = samples(seed, 4000)
+    found = class_moments(values, labels, CLASSES)
+    torch.testing.assert_close(found.means, centres, atol=0.2, rtol=0)
+    torch.testing.assert_close(found.within, torch.ones_like(found.within), atol=0.15, rtol=0)
+    noise, labels, _ = samples(seed, 40, apart=0.0)
+    drawn = class_moments(noise, labels, CLASSES).means
+    raw = torch.stack([noise[labels == label].mean(0) for label in range(CLASSES)])
+    assert (drawn - drawn.mean(0)).norm() < (raw - raw.mean(0)).norm()
+
+
+def test_a_class_without_samples_has_the_common_mean():
+    values, labels, _ = samples(0, 300)
+    seen = labels != 2
+    found = class_moments(values[seen], labels[seen], CLASSES)
+    torch.testing.assert_close(found.means[2], found.means[[0, 1, 3]].mean(0))
+    assert found.means.isfinite().all()
+
+
+def test_the_explained_share_grows_with_the_distance_of_the_classes():
+    shares = [float(explained_share(class_moments(*samples(1, 2000, apart)[:2], CLASSES))) for apart in (0, 0.3, 1, 5)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.01
+    assert shares[-1] > 0.9
+
+
+@QUICK
+@given(st.integers(0, 1000), st.integers(0, CLASSES - 1))
+def test_another_class_mix_is_no_shift_and_other_inputs_are(seed, only):
+    values, labels, _ = samples(seed, 4000)
+    moments = class_moments(values[:2000], labels[:2000], CLASSES)
+    batch = values[2000:][labels[2000:] == only][:50]
+    prior = torch.nn.functional.one_hot(torch.tensor(only), CLASSES).double()
+    doubt = 8.0  # of six channels' mean ratio, less than one in a million by chance
+    assert shift(batch.mean(0), prior, moments, doubt).trust == 0
+    moved = shift(batch.mean(0) + 5, prior, moments, doubt)
+    assert moved.trust > 0.9
+    torch.testing.assert_close(moved.size, torch.full_like(moved.size, 5.0), atol=1.0, rtol=0)
+
+
+@QUICK
+@given(st.integers(0, 1000), st.floats(0.1, 3))
+def test_without_doubt_the_whole_residual_is_kept(seed, offset):
+    values, labels, _ = samples(seed, 400)
+    moments = class_moments(values, labels, CLASSES)
+    found = shift(values.mean(0) + offset, FLAT, moments, 0.0)
+    torch.testing.assert_close(found.size, values.mean(0) + offset - moments.means.mean(0))
+
+
+@pytest.mark.parametrize("larger", [1.0, 2.0, 10.0])
+def test_more_doubt_never_believes_more(larger):
+    values, labels, _ = samples(3, 400)
+    moments = class_moments(values, labels, CLASSES)
+    trusts = [shift(values[:50].mean(0) + 0.5, FLAT, moments, doubt).trust for doubt in (0.5, larger)]
+    assert trusts[1] <= trusts[0]
+
+
+def test_more_samples_behind_a_residual_are_believed_more():
+    values, labels, _ = samples(3, 400)
+    moments = class_moments(values, labels, CLASSES)
+    trusts = [shift(values.mean(0) + 0.3, FLAT, moments, 2.0, number).trust for number in (20, 50, 400)]
+    assert trusts == sorted(trusts)
+    assert trusts[0] < trusts[-1]

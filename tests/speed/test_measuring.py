@@ -1,0 +1,124 @@
+"""What is timed is the same work: the plain loop and the simulator give the same numbers. No time is asserted."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fedade.cli.main import app
+from fedade.client_map import loop
+from fedade.core.errors import FedadeError
+from fedade.core.seeds import Seeds
+from fedade.engine.clock import Clock
+from fedade.engine.steps import Maps
+from fedade.parts.rates import RateBounds
+from fedade.speed.contenders import contenders
+from fedade.speed.counting import plain_costs, simulated_costs, unit_costs
+from fedade.speed.measuring import measure
+from fedade.speed.plain_loop import PlainLoop
+from fedade.speed.workload import WORKS, Work, random_scenario
+
+SMALL = Work(clients=4, participants=4, rounds=1, timesteps=3, samples=6, input_shape=(3, 8, 8))
+SEEDS = Seeds(0)
+
+
+def test_the_plain_loop_gives_the_simulators_numbers():
+    """With one round and everyone in it, the round's signals are those of the timestep."""
+    work = replace(SMALL, rate=RateBounds(low=0.1, high=1.0))  # large, so that steps stand out from rounding
+    scenario = random_scenario(work, "cpu")
+    plain = PlainLoop(work, scenario, SEEDS)
+    clock = Clock(work.method, scenario, work.exchange_rounds, SEEDS, Maps(loop, loop))
+    world = clock.beginning()
+    for timestep, rows in enumerate(clock.run(world), start=1):
+        np.testing.assert_array_equal(plain.timestep(timestep), rows["accuracy_post"])
+        np.testing.assert_allclose(plain.rates, rows["learning_rate"], rtol=1e-3)
+    for client, model in enumerate(plain.clients):
+        state, deployed = model.state_dict(), scenario.deployment.parameters
+        ours = {name: value[0] for name, value in world.server.items()}
+        ours |= {name: value[0, client] for name, value in world.clients.own.items()}
+        assert set(ours) == {name for name, _ in model.named_parameters()}
+        for name, value in ours.items():
+            moved, expected = state[name] - deployed[name], value - deployed[name]
+            assert moved.abs().max() > 1e-4
+            torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-3 * float(moved.abs().max()))
+
+
+def test_every_contender_can_be_run_whole_and_in_pieces():
+    scenario = random_scenario(SMALL, "cpu")
+    known = contenders(SMALL, scenario, ("float32",))
+    assert [one.name for one in known][:3] == ["plain loop", "loop", "vectorised"]
+    for contender in known:
+        contender.timesteps()()
+        pieces = contender.pieces()
+        for piece in (pieces.round, pieces.observe, pieces.score):
+            if piece is not None:
+                piece()
+
+
+def test_contenders_of_a_precision_that_was_not_asked_for_are_judged_too():
+    """On a GPU the plain loop multiplies in TF32, whatever is asked of ours."""
+    tiny = replace(SMALL, clients=10, participants=10, timesteps=1)
+    found = measure(tiny, "cpu", ("bf16",), 1, False, lambda *_: None)
+    assert {"float32", "bf16", "bytes"} <= set(found.ceilings)
+
+
+def test_costs_are_those_of_the_layers():
+    work = Work(samples=7)
+    unit = unit_costs(work)
+    planes = {32: 1024, 64: 256, 128: 64}
+    products = 27 * 32 * planes[32] + 10 * 128
+    for inputs, outputs in ((32, 32), (32, 64), (64, 128)):
+        shortcut = 0 if inputs == outputs else inputs * outputs
+        products += (9 * inputs * outputs + 9 * outputs * outputs + shortcut) * planes[outputs]
+    assert unit.forward.flops == 2 * work.samples * products
+    without_first_gradient = 27 * 32 * planes[32]
+    assert unit.step.flops == 2 * work.samples * (3 * products - without_first_gradient)
+    assert unit.step.traffic > unit.forward.traffic > 0
+
+
+def test_the_plain_loop_does_three_more_passes_a_round():
+    """Two signals and two personal passes, where the simulator computes features once."""
+    work = Work()
+    unit = unit_costs(work)
+    more = plain_costs(work, unit)[0].flops - simulated_costs(work, unit)[0].flops
+    assert more == pytest.approx(3 * work.participants * unit.forward.flops)
+
+
+def test_a_measurement_names_all_that_was_asked():
+    found = measure(SMALL, "cpu", ("float32",), 1, True, lambda *_: None)
+    plain = json.loads(json.dumps(found.as_plain()))
+    assert {"seconds_reference", "seconds_ours", "speedup", "device", "unit", "ceilings", "profile"} <= set(plain)
+    assert plain["unit"] == "round"
+    assert plain["speedup"] == pytest.approx(plain["seconds_reference"] / plain["seconds_ours"])
+    assert found.timings[0].speedup == 1
+    assert plain["seconds_ours"] == min(one.seconds_round for one in found.timings[1:])
+    assert all(value > 0 for one in found.timings for value in asdict(one).values() if not isinstance(value, str))
+    assert sum(share.share for share in found.profile) <= 1 + 1e-9
+    assert any("conv" in share.operation for share in found.profile)
+
+
+def test_the_command_prints_one_object_or_a_table(monkeypatch):
+    monkeypatch.setitem(WORKS, "cifar10", SMALL)
+    runner = CliRunner()
+    printed = runner.invoke(app, ["speed", "--json", "--repeats", "1", "--clients", "12", "--rounds", "2"])
+    assert printed.exit_code == 0, printed.output
+    found = json.loads(printed.stdout)
+    assert (found["work"]["clients"], found["work"]["rounds"], found["device"]) == (12, 2, "cpu")
+    table = runner.invoke(app, ["speed", "--repeats", "1"])
+    assert "plain loop" in table.stdout
+    assert "measured ceilings" in table.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--precision", "bf16"], "--precision bf16: not on cpu; choose from float32"),
+        (["--work", "mnist"], "--work mnist: unknown; choose from cifar10, tiny-imagenet"),
+    ],
+)
+def test_wrong_words_are_one_line(words, message):
+    with pytest.raises(FedadeError, match=message):
+        CliRunner().invoke(app, ["speed", *words], catch_exceptions=False)
