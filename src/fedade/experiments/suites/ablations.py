@@ -8,8 +8,8 @@ from fedade.experiments.suites.rows import ROWS, YARDSTICKS
 from fedade.reporting.names import ESTIMATORS, MEASURES
 
 OTHER_MEASURES = ("jeffreys", "js", "hellinger", "tv", "mmd", "energy")
-"""Rows that the paper does not have. `w1-index` is left out: it depends on the order of the classes, which means nothing
-on these data."""
+"""Rows that the paper does not have. `w1-index` is left out: it depends on the order of the classes, which means
+nothing on these data."""
 
 
 def _measure(measure: str, feature_measure: str = "paired") -> SuiteRow:
