@@ -1,0 +1,1 @@
+"""Deploy a trained model, let it adapt to its stream, and tell how it is doing."""
