@@ -2,7 +2,7 @@
 
 Every prediction gets a chance of being right: a logistic regression on its own confidence and on how unsure the latest
 predictions are together. It is fitted on held-out labelled data and, where there is one, on a rehearsal of drift made
-from them (`fedade.adapter.simulated_drift`), since confidence overstates accuracy the more, the further inputs move. The mean
+from them (`simulated_drift.py`), since confidence overstates accuracy the more, the further inputs move. The mean
 chance of the last samples is the estimate.
 
 The alarm sums, sample by sample, by how much chances fall short of what held-out data have under the estimated class
