@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fedade
-from fedade.adapter.monitor import Verdict
+from fedade.adapter.judging import Verdict
 from fedade.core import tree
 from fedade.core.context import ClientContext
 from fedade.core.errors import FedadeError

@@ -1,1 +1,1 @@
-"""Any trained classifier on any stream: from a module and held-out data to predictions that keep up."""
+"""Deploy a trained model, let it adapt to its stream, and tell how it is doing."""

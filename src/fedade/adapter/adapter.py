@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedade.adapter.choosing import choose_method, describe, described_method
+from fedade.adapter.judging import InformationComparison, Monitor, deployed_probabilities
 from fedade.adapter.memory import Memory, load_memory, read_description, save_memory
-from fedade.adapter.monitor import InformationComparison, Monitor, deployed_probabilities
 from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError

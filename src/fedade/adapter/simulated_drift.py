@@ -1,0 +1,111 @@
+"""Drift made from held-out labelled data alone: what a method's confidence is worth once inputs and classes move.
+
+A method is run on short streams of the held-out data, disturbed in ways that any sensor knows (noise, less contrast,
+blur, brightness). What it predicted and what was right calibrate the monitor. Mixing classes anew as well taught it
+nothing more in a trial.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, pad
+
+from fedade.core.context import ClientContext, context_before_first_batch
+from fedade.core.deployment import Deployment
+from fedade.core.method import Method
+from fedade.core.seeds import Seeds
+
+DISTURBANCES: Sequence[tuple[str, float]] = (
+    ("none", 0.0),
+    ("noise", 0.1),
+    ("blur", 1),
+    ("contrast", 0.5),
+    ("noise", 0.2),
+    ("brightness", 0.5),
+    ("blur", 2),
+    ("noise", 0.3),
+    ("none", 0.0),
+    ("contrast", 0.7),
+    ("noise", 0.4),
+    ("blur", 3),
+    ("contrast", 0.85),
+    ("noise", 0.5),
+    ("brightness", 1.0),
+    ("noise", 0.6),
+)
+"""Kinds and strengths; noise and brightness in standard deviations of the inputs, contrast as the share lost."""
+
+
+class Rehearsal(NamedTuple):
+    """What a method predicted on simulated streams. Axes: T batches, n samples, K classes."""
+
+    probabilities: Tensor
+    """`[T, n, K]`"""
+    labels: Tensor
+    """`[T, n]`"""
+    prior: Tensor
+    """`[T, K]`: class frequencies that predictions were corrected for; the deployed mean prediction where none were."""
+    disturbance: Tensor
+    """`[T]`: whole numbers, the same for batches of one disturbance."""
+
+
+def disturbed(inputs: Tensor, kind: str, strength: float, seed: int) -> Tensor:
+    """Inputs `[n, ...]` of the same type and shape, disturbed; tokens stay as they are, tables are never blurred."""
+    if kind == "none" or (not inputs.is_floating_point() and inputs.dtype != torch.uint8):
+        return inputs
+    values = inputs.float()
+    over = [axis for axis in range(values.ndim) if axis != 1]
+    deviation = values.std(over, keepdim=True)
+    if kind == "noise":
+        generator = torch.Generator().manual_seed(seed)
+        values = values + strength * deviation * torch.randn(values.shape, generator=generator).to(values)
+    elif kind == "brightness":
+        values = values + strength * deviation
+    elif kind == "contrast":
+        centre = values.mean(tuple(range(1, values.ndim)) if values.ndim > 2 else 0, keepdim=True)
+        values = centre + (1 - strength) * (values - centre)
+    elif kind == "blur" and values.ndim == 4:
+        for _ in range(round(strength)):
+            values = avg_pool2d(pad(values, (1, 1, 1, 1), "replicate"), 3, 1)
+    return values.round().clamp(0, 255).to(torch.uint8) if inputs.dtype == torch.uint8 else values.to(inputs.dtype)
+
+
+def rehearse(
+    method: Method, deployment: Deployment, inputs: Tensor, labels: Tensor, batches: int = 5, size: int = 50
+) -> Rehearsal:
+    """A short stream for every disturbance, with classes as frequent as they were held out.
+
+    Costs 16 streams of `batches` calls. `inputs` should not be those that the method's statistics came from.
+    """
+    rows = [
+        row
+        for number, (kind, strength) in enumerate(DISTURBANCES)
+        for row in _followed(method, deployment, _stream(inputs, labels, kind, strength, number, batches, size))
+    ]
+    numbers = torch.arange(len(DISTURBANCES)).repeat_interleave(batches)
+    probabilities, hidden, prior = (torch.stack(column) for column in zip(*rows, strict=True))
+    return Rehearsal(probabilities, hidden, prior, numbers)
+
+
+def _stream(
+    inputs: Tensor, labels: Tensor, kind: str, strength: float, number: int, batches: int, size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = Seeds(0).generator("rehearsal", client=number)
+    for step in range(batches):
+        rows = torch.from_numpy(generator.integers(len(labels), size=size)).to(labels.device)
+        yield disturbed(inputs[rows], kind, strength, 1000 * number + step), labels[rows]
+
+
+def _followed(
+    method: Method, deployment: Deployment, stream: Iterator[tuple[Tensor, Tensor]]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    state = method.begin(context_before_first_batch(deployment))
+    for step, (inputs, labels) in enumerate(stream, 1):
+        number = torch.tensor(step, device=inputs.device)
+        ctx = ClientContext(deployment, inputs, number, number)
+        with torch.no_grad():
+            state, plan = method.observe(ctx, state)
+            probabilities = method.predict(ctx.after_observing(), state)
+        yield probabilities, labels, plan.get("prior", deployment.mean_prediction)
