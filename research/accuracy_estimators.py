@@ -30,7 +30,7 @@ from fedade.adapter.accuracy_estimation import (
     negative_entropy,
     threshold,
 )
-from fedade.adapter.monitoring import Estimate, Monitor
+from fedade.adapter.monitoring import Estimate, FittedMonitor
 from fedade.adapter.simulated_drift import Rehearsal
 from fedade.maths.priors.calibration import fit_temperature
 
@@ -102,7 +102,7 @@ def estimators(known: HeldOut, corrects: bool) -> dict[str, Estimator]:
     }
 
 
-def monitored(monitor: Monitor, probabilities: Tensor, steps: Mapping[str, Tensor]) -> list[Estimate]:
+def monitored(monitor: FittedMonitor, probabilities: Tensor, steps: Mapping[str, Tensor]) -> list[Estimate]:
     """The monitor's estimates after every batch."""
     state, estimates = monitor.begin(), []
     for step, batch in enumerate(probabilities):
@@ -111,14 +111,14 @@ def monitored(monitor: Monitor, probabilities: Tensor, steps: Mapping[str, Tenso
     return estimates
 
 
-def monitors(folder: Path, known: HeldOut, corrects: bool) -> dict[str, Monitor]:
+def monitors(folder: Path, known: HeldOut, corrects: bool) -> dict[str, FittedMonitor]:
     """The product's, with and without rehearsed drift."""
     stored = read(folder / ("rehearsal.npz" if corrects else "rehearsal-plain.npz"))
     if not corrects:  # the method `source` does not calibrate
         stored["probabilities"] = (stored["probabilities"].log() / known.temperature).softmax(-1)
     return {
-        "monitor": Monitor.fit(*known[:2], rehearsal=Rehearsal(**stored)),
-        "monitor without rehearsal": Monitor.fit(*known[:2]),
+        "monitor": FittedMonitor.fit(*known[:2], rehearsal=Rehearsal(**stored)),
+        "monitor without rehearsal": FittedMonitor.fit(*known[:2]),
     }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
+    from fedade.adapter.accuracy_monitor import AccuracyMonitor
     from fedade.adapter.adapter import Adapter
     from fedade.adapter.deploying import deploy, load_deployment
     from fedade.maths.priors.calibration import fit_temperature
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "AccuracyMonitor": "fedade.adapter.accuracy_monitor",
     "Adapter": "fedade.adapter.adapter",
     "ShiftAwareRate": "fedade.parts.shift_aware_rate",
     "confusion_matrix": "fedade.maths.priors.estimators",
@@ -36,6 +38,7 @@ _WHERE = {
 """Imported when first used: PyTorch takes seconds, and a command such as `fedade --version` does without."""
 
 __all__ = [
+    "AccuracyMonitor",
     "Adapter",
     "FedadeError",
     "ShiftAwareRate",

@@ -25,7 +25,7 @@ from fedade.adapter.accuracy_estimation import (
     threshold,
 )
 
-from .samples import QUICK, generator, labels, seeds, softmax_batch
+from ..maths.samples import QUICK, generator, labels, seeds, softmax_batch
 
 
 def calibrated(seed: int, spread: float, n: int = 4000, sharpening: float = 1.0) -> tuple[Tensor, Tensor]:

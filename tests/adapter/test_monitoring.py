@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedade.adapter.monitoring import WINDOW, Monitor
+from fedade.adapter.monitoring import WINDOW, FittedMonitor
 from fedade.adapter.simulated_drift import Rehearsal, disturbed
 
-from .maths.samples import generator
+from ..maths.samples import generator
 
 NUM_CLASSES, BATCH = 10, 50
 
@@ -22,10 +22,10 @@ def accuracy(probabilities: Tensor, labels: Tensor) -> float:
 
 
 HELD_OUT = drawn(0, 6.0, 2500)
-MONITOR = Monitor.fit(*HELD_OUT)
+MONITOR = FittedMonitor.fit(*HELD_OUT)
 
 
-def followed(monitor: Monitor, probabilities: Tensor, size: int = BATCH):
+def followed(monitor: FittedMonitor, probabilities: Tensor, size: int = BATCH):
     state, estimates = monitor.begin(), []
     for batch in probabilities.split(size):
         state, estimate = monitor.update(state, batch, {})
@@ -78,7 +78,7 @@ def test_an_empty_batch_changes_nothing():
 
 def test_what_is_expected_under_the_held_out_frequencies_is_the_held_out_accuracy():
     prior = torch.bincount(HELD_OUT[1], minlength=NUM_CLASSES) / len(HELD_OUT[1])
-    monitor = Monitor.fit(*HELD_OUT, mean_prediction=prior)
+    monitor = FittedMonitor.fit(*HELD_OUT, mean_prediction=prior)
     assert monitor.expected(prior)[1].item() == pytest.approx(accuracy(*HELD_OUT), abs=1e-5)
 
 
@@ -93,7 +93,7 @@ def test_a_rehearsal_teaches_that_confidence_overstates_accuracy():
     stream, hidden = drawn(7, 2.5, WINDOW, (6 / 2.5) ** 0.5)
     naive, taught = (
         followed(monitor, stream)[1][-1].estimated_accuracy
-        for monitor in (MONITOR, Monitor.fit(*HELD_OUT, rehearsal=rehearsal))
+        for monitor in (MONITOR, FittedMonitor.fit(*HELD_OUT, rehearsal=rehearsal))
     )
     assert naive - accuracy(stream, hidden) > 0.08
     assert abs(taught - accuracy(stream, hidden)) < 0.04

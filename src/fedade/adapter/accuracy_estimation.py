@@ -152,7 +152,8 @@ def shortfall_limit(excesses: Float[Tensor, " m"], blocks_to_false_alarm: float)
     """What Page's sum of independent excesses, of samples or blocks of them, exceeds once in so many, at most.
 
     log N / θ, where E exp(θ · excess) = 1: then exp(θ · sum) is bounded by a martingale (Lorden, 1971; e-detectors:
-    Shin, Ramdas and Rinaldo, 2023). Excesses must be negative on average.
+    Shin, Ramdas and Rinaldo, 2023). Excesses must be negative on average. Few of them show no tail, or none above zero:
+    θ is at most that of a normal law of their mean and variance, -2 mean / variance.
     """
     exact = excesses.double()
     # The greatest excess alone bounds θ: m exp(-θ · excess) = 1.
@@ -161,4 +162,5 @@ def shortfall_limit(excesses: Float[Tensor, " m"], blocks_to_false_alarm: float)
         middle = (low + high) / 2
         grows = torch.logsumexp(middle * exact, -1) > math.log(len(exact))
         low, high = torch.where(grows, low, middle), torch.where(grows, middle, high)
-    return (math.log(blocks_to_false_alarm) / high).to(excesses.dtype)
+    normal = 2 * exact.mean().abs() / exact.var().clamp_min(_SMALLEST_EXCESS**2)
+    return (math.log(blocks_to_false_alarm) / torch.minimum(high, normal)).to(excesses.dtype)

@@ -51,7 +51,12 @@ class Status:
     reason: str | None
     """Of the last one that was rolled back or refused."""
     estimated_accuracy: float | None
+    """Of the last 500 predictions, without labels, from 0 to 1; None without an `AccuracyMonitor`."""
+    accuracy_interval: tuple[float, float] | None
+    """Holds the accuracy nine times in ten."""
     alarm: bool | None
+    """Whether the model is clearly less accurate than it was on held-out data."""
+    alarm_reason: str | None
 
 
 class Adapter:
@@ -193,7 +198,12 @@ class Adapter:
             return self._rolled_back(ctx, replace(memory, waiting=waiting), "predictions after learning are not finite")
         watched, verdict = self.monitor.judge(ctx, memory.monitor, plan, answer, number)
         counts = replace(
-            memory.counts, learned=number, estimated_accuracy=verdict.estimated_accuracy, alarm=verdict.alarm
+            memory.counts,
+            learned=number,
+            estimated_accuracy=verdict.estimated_accuracy,
+            accuracy_interval=verdict.accuracy_interval,
+            alarm=verdict.alarm,
+            alarm_reason=verdict.alarm_reason,
         )
         if verdict.worse is not None:
             begun = replace(self._first, waiting=waiting, monitor=watched, counts=counts)

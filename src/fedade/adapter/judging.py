@@ -22,7 +22,9 @@ class Verdict(NamedTuple):
     worse: str | None = None
     """Why the deployed model should answer and the client begin afresh; None where it may go on."""
     estimated_accuracy: float | None = None
+    accuracy_interval: tuple[float, float] | None = None
     alarm: bool | None = None
+    alarm_reason: str | None = None
 
 
 class Monitor(Protocol):

@@ -31,7 +31,9 @@ class Counts:
     reason: str | None = None
     """Of the last one that was rolled back or refused."""
     estimated_accuracy: float | None = None
+    accuracy_interval: tuple[float, float] | None = None
     alarm: bool | None = None
+    alarm_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,5 +90,5 @@ def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
         tree.from_named(like.monitor, named, "monitor"),
         named["waiting"].to(like.waiting.device),
         below("plan/"),
-        Counts(**counts),
+        Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None}),
     )

@@ -81,7 +81,7 @@ class Estimate(NamedTuple):
         )
 
 
-class Monitor(NamedTuple):
+class FittedMonitor(NamedTuple):
     """All that estimates are made from. Axes: m held-out samples, K classes."""
 
     probabilities: Tensor
@@ -107,7 +107,7 @@ class Monitor(NamedTuple):
         mean_prediction: Tensor | None = None,
         rehearsal: Rehearsal | None = None,
         tolerated: float = 0.05,
-    ) -> "Monitor":
+    ) -> "FittedMonitor":
         """From calibrated held-out probabilities `[m, K]` and labels `[m]`; `mean_prediction` is theirs by default."""
         mean = probabilities.mean(0) if mean_prediction is None else mean_prediction
         none = probabilities.new_zeros(())

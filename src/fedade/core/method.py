@@ -37,6 +37,8 @@ class Card:
     """Sees labels or true priors; never ranked."""
     reference: bool = False
     """Uses the labelled reference set."""
+    reweights: bool = False
+    """Predictions are the network's, corrected by the `prior` of its plan."""
     keeps_body: bool = False
     """Never moves the deployed body, nor its statistics: what that makes of an input is the same at all times."""
 

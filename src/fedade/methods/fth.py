@@ -49,6 +49,7 @@ class Fth(Method[FthClient]):
         return Card(
             summary=f"deployed model reweighted by the class prior of {past}",
             paper="Wu et al., NeurIPS 2021",
+            reweights=True,
             keeps_body=True,
         )
 

@@ -28,6 +28,7 @@ class PriorReweighting(Method[Tensor]):
         return Card(
             summary=f"deployed model reweighted by the batch's class prior, estimated by {self.prior}",
             paper="Saerens et al., 2002" if likelihood else "Lipton et al., ICML 2018",
+            reweights=True,
             keeps_body=True,
         )
 

@@ -110,6 +110,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             summary="for any kind of shift, recommended: corrects statistics and predictions by a tracked prior",
             paper="this project, after Fed-ADE",
             reference=True,
+            reweights=self.reweighting,
         )
 
     @property

@@ -34,6 +34,7 @@ class FlhFtl(Method[LeadingHistory]):
         return Card(
             summary="deployed model reweighted by a class prior tracked over all window lengths",
             paper="Baby et al., NeurIPS 2023",
+            reweights=True,
             keeps_body=True,
         )
 

@@ -1,0 +1,72 @@
+"""What an adapter with a monitor says of its own accuracy, and how it is kept."""
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import fedade
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A network that knows digits, held-out data and a stream."""
+    data = load_digits()
+    inputs, labels = torch.from_numpy(data.data).float() / 16, torch.from_numpy(data.target).long()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    inputs, labels = inputs[order], labels[order]
+    with torch.random.fork_rng():
+        torch.random.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    optimiser = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(inputs[:500]), labels[:500]).backward()
+        optimiser.step()
+    held_out = inputs[500:1100], labels[500:1100]
+    return model.eval(), held_out, (inputs[1100:], labels[1100:])
+
+
+def followed(adapter, inputs, labels, noise=0.0, size=50):
+    """The accuracy of all answers, and the last status."""
+    generator = torch.Generator().manual_seed(1)
+    hits = []
+    for first in range(0, len(labels) - size + 1, size):
+        batch = inputs[first : first + size]
+        batch = batch + noise * torch.randn(batch.shape, generator=generator)
+        hits.append((adapter(batch).argmax(-1) == labels[first : first + size]).float())
+    return float(torch.cat(hits).mean()), adapter.status
+
+
+@pytest.mark.parametrize("method", ["source", "fed-ade-plus"])
+def test_without_a_shift_the_estimate_is_near_the_truth_and_raises_no_alarm(digits, method):
+    model, held_out, stream = digits
+    deployment = fedade.deploy(model, held_out, progress=False)
+    monitor = fedade.AccuracyMonitor.rehearsed(deployment, held_out, method)
+    accuracy, status = followed(fedade.Adapter(deployment, method, monitor=monitor), *stream)
+    low, high = status.accuracy_interval
+    assert low <= status.estimated_accuracy <= high
+    assert status.estimated_accuracy == pytest.approx(accuracy, abs=0.06)
+    assert not status.alarm
+    assert status.alarm_reason is None
+
+
+def test_what_a_monitor_knows_is_stored_with_the_adapter(digits, tmp_path):
+    model, held_out, (inputs, _) = digits
+    deployment = fedade.deploy(model, held_out, progress=False)
+    monitor = fedade.AccuracyMonitor.rehearsed(deployment, held_out)
+    adapter = fedade.Adapter(deployment, monitor=monitor)
+    adapter(inputs[:50])
+    adapter.save(tmp_path / "adapter.safetensors")
+    again = fedade.Adapter.load(tmp_path / "adapter.safetensors", deployment, monitor=monitor)
+    assert again.status.accuracy_interval == adapter.status.accuracy_interval
+    adapter(inputs[50:100])
+    again(inputs[50:100])
+    assert again.status.estimated_accuracy == adapter.status.estimated_accuracy
+
+
+def test_an_adapter_without_a_monitor_claims_nothing(digits):
+    model, held_out, (inputs, _) = digits
+    adapter = fedade.Adapter(fedade.deploy(model, held_out, progress=False))
+    adapter(inputs[:50])
+    assert adapter.status.estimated_accuracy is adapter.status.alarm is None
