@@ -8,49 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import yaml
 
-from fedade.cli.main import COMMANDS, main
+from fedade.cli.main import COMMANDS
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 
-TINY = [
-    "--set", "scenario.num_clients=6", "--set", "scenario.num_timesteps=3", "--set", "scenario.samples=10",
-]  # fmt: skip
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def fedade(cache, tmp_path, monkeypatch, capfd):
-    """The command line in this process: the same entry point, without the seconds that importing PyTorch takes."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDADE_CACHE", cache)
-    monkeypatch.setenv("COLUMNS", "140")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call(*words: str, check: bool = False) -> Done:
-        monkeypatch.setenv("FEDADE_DEBUG", "")  # set, not deleted, so that what --debug sets is undone
-        monkeypatch.setattr(sys, "argv", ["fedade", *words])
-        capfd.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code or 0
-        done = Done(code, *capfd.readouterr())
-        assert not check or done.returncode == 0, done.stderr
-        return done
-
-    return call
+from .conftest import TINY
 
 
 def test_a_run_leaves_everything_that_it_promises(fedade, tmp_path):
@@ -143,56 +110,6 @@ def test_everything_can_be_listed(fedade, kind):
     assert all(entry["name"] for entry in entries)
     shown = fedade("list", kind, check=True).stdout
     assert all(entry["name"] in shown for entry in entries)
-
-
-BAD = [
-    (["run", "nonsense"], "no preset and no file is called 'nonsense'"),
-    (["run", "--method", "fed-abe"], "did you mean fed-ade?"),
-    (["run", "--set", "scenario.alpha=-1"], "scenario.alpha: input should be greater than 0 (given: -1)"),
-    (["run", "--set", "scenario.alpha=much"], "scenario.alpha: input should be a valid number"),
-    (["run", "--set", "scenario.alfa=1"], "scenario.alfa: there is no such setting"),
-    (["run", "--set", "scenario.kind=sideways"], "'label', 'covariate', 'both' or 'none'"),
-    (["run", "--set", "scenario.num_clients=0"], "scenario.num_clients"),
-    (["run", "--set", "protocol.participation=1.5"], "protocol.participation"),
-    (["run", "--set", "fed-ade.rate.low=1"], "low 1 > high"),
-    (["run", "--set", "fed-ade.speed=1"], "fed-ade.speed: there is no such setting of fed-ade"),
-    (["run", "--set", "tent.adaptation_step=1"], "did you mean adaptation_steps?"),
-    (["run", "--set", "method.batch_size=1"], "method.batch_size: say which method's, for example fed-ade.batch_size"),
-    (["run", "--set", "methods=[{tent: {}, sar: {}}]"], "name one method"),
-    (["run", "--set", "methods=[{name: a, tent: {}}, {name: a, sar: {}}]"], "two rows are called 'a'"),
-    (["run", "--set", "federation.colour=red"], "federation.colour: there is no such setting"),
-    (["run", "--set", "scenario.alpha"], "expected key=value"),
-    (["run", "--set", "scenario.dataset=cifer10"], "unknown dataset 'cifer10'"),
-    (["run", "--set", "scenario.model=vgg"], "unknown model 'vgg'"),
-    (["run", "--set", "scenario.train_size=5000"], "scenario.train_size"),
-    (["run", "--set", "execution.precision=bf16"], "execution.precision: bf16 needs a GPU"),
-    (["run", "--set", "scenario.personal=[nose.]"], "leaves no personal parameter"),
-    (["run", "--seed", "-1"], "seeds are whole numbers"),
-    (["run", "--device", "cuda"], "no GPU"),
-    (["run", "--device", "gpu"], "execution.device: choose cpu, cuda or cuda:NUMBER (given: 'gpu')"),
-    (["run", "--resume", "nowhere"], "there is no run in this folder"),
-    (["run", *TINY, "--out", "/proc/none"], "cannot write"),
-    (["report", "nowhere"], "holds no finished run"),
-    (["run", "--seed", "one"], "'one' is not a valid"),
-    (["run", "--colour", "red"], "no such option"),
-    (["list", "clouds"], "'clouds' is not one of"),
-    (["dance"], "no such command 'dance'"),
-    (["data", "where", "cifer10"], "unknown dataset"),
-]
-
-
-def test_a_suggestion_is_made_once(fedade):
-    assert fedade("runn").stderr.lower().count("did you mean") == 1
-
-
-@pytest.mark.parametrize(("words", "told"), BAD, ids=[" ".join(words) for words, _ in BAD])
-def test_bad_input_is_one_clear_line(fedade, words, told):
-    done = fedade(*words)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
 
 
 def test_a_file_that_is_not_yaml_is_named(fedade, tmp_path):

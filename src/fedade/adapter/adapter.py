@@ -49,9 +49,9 @@ class Status:
     refused: int
     """Batches that were refused, or answered without learning from them."""
     reason: str | None
-    """Of the last one that was rolled back or refused."""
+    """Why the last one was rolled back or refused."""
     estimated_accuracy: float | None
-    """Of the last 500 predictions, without labels, from 0 to 1; None without an `AccuracyMonitor`."""
+    """Share of the last 500 predictions that is right, judged without labels; None without an `AccuracyMonitor`."""
     accuracy_interval: tuple[float, float] | None
     """Holds the accuracy nine times in ten."""
     alarm: bool | None

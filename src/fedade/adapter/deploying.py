@@ -23,7 +23,7 @@ from fedade.core.split import Split
 from fedade.scenarios.measuring import measured_deployment
 
 FORMAT = "1"
-"""Of the files; raised when older ones could no longer be read."""
+"""Version of the files; raised when older ones could no longer be read."""
 TRIED = 8
 """Held-out samples on which a model is tried before all are measured."""
 

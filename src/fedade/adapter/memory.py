@@ -13,7 +13,7 @@ from fedade.core.method import Plan, Shared
 from fedade.core.tree import Tree
 
 FORMAT = 1
-"""Of the files; raised when older ones could no longer be read."""
+"""Version of the files; raised when older ones could no longer be read."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Counts:
     refused: int = 0
     """Batches that were answered without learning from them, or not at all."""
     reason: str | None = None
-    """Of the last one that was rolled back or refused."""
+    """Why the last one was rolled back or refused."""
     estimated_accuracy: float | None = None
     accuracy_interval: tuple[float, float] | None = None
     alarm: bool | None = None

@@ -91,7 +91,7 @@ class FittedMonitor(NamedTuple):
     mean_prediction: Tensor
     """`[K]`: what predictions are corrected from."""
     weights: Tensor
-    """Of the measurements of a sample."""
+    """What each measurement of a sample counts."""
     uncertainty: Tensor
     """`[]`: error of an estimated loss, as a share of it."""
     tolerated: Tensor
@@ -207,7 +207,7 @@ def _rehearsed(
 
 
 def _limit(probabilities: Tensor, weights: Tensor, tolerated: float) -> Tensor:
-    """Of the alarm's sum, from blocks of held-out samples: what is unsure together makes all of a block less likely."""
+    """Limit of the alarm's sum, from blocks of held-out samples: what is unsure together is less likely together."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(len(probabilities), (BLOCKS, RECENT), generator=generator).to(probabilities.device)
     blocks = probabilities[rows]

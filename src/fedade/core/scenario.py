@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     severity: Tensor
     """Strength of the input shift, `[C]`; 0 is clean."""
     features: FeaturesUnder | None = None
-    """Of inputs that come again and again, features that need no pass of their own; None where nothing is known."""
+    """Features of inputs that come again and again, which need no pass; None where nothing is known."""
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

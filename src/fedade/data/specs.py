@@ -1,7 +1,4 @@
-"""Kinds of dataset: how each is found on disk, read, fetched and described.
-
-A dataset is one of these, in a module of `fedade.data.known`, and a line in `DATASETS`.
-"""
+"""Kinds of dataset, one of which each module of `fedade.data.known` makes: found on disk, read, fetched, described."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -20,7 +20,7 @@ class FedAvg(FixedRateBaseline[OptimiserState]):
     """All layers are shared; a client keeps nothing but what its optimiser remembers."""
 
     epochs: int = Field(4, ge=0)
-    """Of a participant in a round: as many as Fed-ADE's joint and personal ones."""
+    """Epochs of a participant in a round: as many as Fed-ADE's joint and personal ones."""
 
     @property
     def card(self) -> Card:

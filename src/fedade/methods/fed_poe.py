@@ -59,7 +59,7 @@ class FedPoeClient(NamedTuple):
     past: Tensor
     """Sum of the priors of all batches."""
     states: PhaseStates
-    """Of the optimisers that move the global model (`joint`) and the local one."""
+    """States of the optimisers that move the global model (`joint`) and the local one."""
 
 
 class Members(NamedTuple):
@@ -84,7 +84,7 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
     weight_rate: float = Field(0.1, ge=0)
     """η_c, published as 1/√T: this is T = 100."""
     steps: int = Field(1, ge=0)
-    """Of the local model in a timestep and of the global one in a round."""
+    """Steps of the local model in a timestep, and of the global one in a round."""
     optimiser: Optimiser = Optimiser()
 
     @property

@@ -41,7 +41,7 @@ class Fth(Method[FthClient]):
     """Batches that FTFWH looks back over; None: all (FTH)."""
     prior: BlackBoxEstimator = "simplex_ls"
     uniform_share: float = Field(UNIFORM_SHARE, ge=0, le=1)
-    """Of the uniform distribution in the estimate."""
+    """Share of the uniform distribution in the estimate."""
 
     @property
     def card(self) -> Card:

@@ -20,7 +20,7 @@ class PriorReweighting(Method[Tensor]):
 
     prior: Estimator = "simplex_ls"
     uniform_share: float = Field(UNIFORM_SHARE, ge=0, le=1)
-    """Of the uniform distribution in the estimate."""
+    """Share of the uniform distribution in the estimate."""
 
     @property
     def card(self) -> Card:

@@ -47,7 +47,7 @@ class Sar(Method[SarClient]):
 
     learning_rate: float = Field(2.5e-4, ge=0)
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
-    """Of `sgd`; AdamW has its own."""
+    """Momentum of `sgd`; AdamW has its own."""
     optimiser: Optimiser = Optimiser()
     reliable_entropy: float = Field(0.4, gt=0)
     """Entropy below which a sample is reliable, as a share of ln K."""

@@ -26,7 +26,7 @@ HAZARD = 0.1
 """Chance of a change per timestep: 1/√T for the paper's T = 100."""
 NUM_PROJECTIONS = 8
 SMALLEST_VARIANCE = 1e-6
-"""Of a projected unit feature; below it a direction says nothing."""
+"""Least variance of a projected unit feature; below it a direction says nothing."""
 
 _KEEP, _SPLIT = 0, 1
 _FIXED_KEY = 0x5EED

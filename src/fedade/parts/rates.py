@@ -15,7 +15,7 @@ _REPLAY = 2000
 """Its draws are apart from those that measures make from the same key."""
 
 MOST_RATES = 1000
-"""Of a run with more, a replaying client keeps this many of the sorted rates, evenly spaced."""
+"""How many of a run's sorted rates, evenly spaced, a replaying client keeps at most."""
 
 Pace = Literal["adaptive", "low", "mid", "high", "mean", "shuffled"]
 """How a client sets its rate: from the shift signal; fixed at one of three values; or as a Fed-ADE run did, its mean

@@ -7,7 +7,7 @@ from fedade.maths.priors.reweighting import reweight
 from fedade.parts.priors import deployed_probabilities
 
 UNIFORM_SHARE = 1e-3
-"""Of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
+"""Share of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
 
 
 def reweighted(ctx: ClientContext, prior: Tensor) -> Tensor:

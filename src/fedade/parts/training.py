@@ -25,7 +25,7 @@ Seen = dict[str, Statistics]
 Features = dict[Examples, Tensor]
 Step = TypeVar("Step")
 Loss = Callable[[dict[str, Tensor], Step], tuple[Tensor, Seen]]
-"""Of parameters and what a step reads: a loss, and the statistics that normalisation layers saw."""
+"""From parameters and what a step reads: a loss, and the statistics that normalisation layers saw."""
 Minibatches = list[Tensor | None]
 """Rows of each step; None stands for the whole set."""
 ReferenceDraws = Literal["epoch", "prior"]

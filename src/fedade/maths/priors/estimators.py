@@ -76,7 +76,7 @@ class ConfusionFactors:
 
     @cached_property
     def simplex(self) -> SimplexFactors:
-        """Of MᵀM + ridge I, for least squares over the simplex."""
+        """Factors of MᵀM + ridge I, for least squares over the simplex."""
         return simplex_factors(_gram(self.confusion.double(), _SIMPLEX_RIDGE))
 
     @cached_property

@@ -41,7 +41,7 @@ from fedade.methods.fed_ade_plus.reference_moments import (
 )
 
 LEAST_VARIANCE = 0.2
-"""Of the deployed variance: what is left at least, however narrow a batch seems."""
+"""Share of the deployed variance that is left at least, however narrow a batch seems."""
 
 
 class LayerResiduals(NamedTuple):
@@ -81,9 +81,9 @@ class PriorCorrected:
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
     evidence: list[ConditionEvidence] = field(default_factory=list)
-    """Of the recognising layers so far: in others a wrong prior looks like another condition."""
+    """What the recognising layers say so far: in others a wrong prior looks like another condition."""
     residuals: dict[str, LayerResiduals] = field(default_factory=dict)
-    """Of the condition that this batch came in."""
+    """Residuals of the condition that this batch came in."""
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         """mean + δ₁ and the variance that follows from the second moment + δ₂."""
@@ -224,7 +224,7 @@ def at_most(residuals: Mapping[str, LayerResiduals], samples: float) -> dict[str
 
 
 def _feature_statistics(moments: LayerMoments) -> Statistics:
-    """Of the reference set, every class counted alike."""
+    """Mean and variance of the reference set's features, every class counted alike."""
     mean, square = (one.means.mean(0) for one in moments)
     return Statistics(mean, (square - mean.square()).clamp(min=torch.finfo(mean.dtype).eps))
 

@@ -61,7 +61,7 @@ class FedAdePlusClient(NamedTuple):
     """What earlier batches left unexplained in each layer."""
     regimes: Regimes
     prior: Tensor
-    """Of the last batch."""
+    """Class distribution of the last batch."""
     previous: Remembered
     states: PhaseStates
 

@@ -18,7 +18,7 @@ PLAIN_SHARE = 0.25
 
 
 class LayerMoments(NamedTuple):
-    """Of the mean of a layer's input over each sample, and of the mean of its square."""
+    """Class moments of the mean of a layer's input over each sample, and of the mean of its square."""
 
     first: ClassMoments
     second: ClassMoments

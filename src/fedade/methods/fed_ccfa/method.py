@@ -93,7 +93,7 @@ class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
     alignment_scale: float = Field(20.0, gt=0)
     """γ: the alignment loss counts H(label distribution) / γ."""
     temperature: float = Field(0.1, gt=0)
-    """Of the cosines between features and anchors."""
+    """Divides the cosines between features and anchors."""
     radius: float = Field(0.1, ge=0)
     """Clients nearer than this (MADD) belong to one cluster."""
 

@@ -27,7 +27,7 @@ class FlhFtl(Method[LeadingHistory]):
     forecast_rate: float | None = Field(None, gt=0)
     """α: how fast bad forecasts cost an expert its weight; None: the published 1/K."""
     uniform_share: float = Field(UNIFORM_SHARE, ge=0, le=1)
-    """Of the uniform distribution in the forecast."""
+    """Share of the uniform distribution in the forecast."""
 
     @property
     def card(self) -> Card:

@@ -49,10 +49,10 @@ class Uda(Method[UdaClient]):
     steps: int = Field(4, ge=0)
     """Gradient steps per timestep."""
     pair_size: int = Field(32, ge=1)
-    """Of the labelled and of the unlabelled samples in a step."""
+    """Labelled samples in a step, and as many unlabelled ones."""
     discriminator_width: int = Field(64, ge=1)
     optimiser: Optimiser = Optimiser()
-    """Of the model; discriminators take plain steps."""
+    """Moves the model; discriminators take plain steps."""
     discriminator_rate: float = Field(1e-2, ge=0)
     """`dann`: learning rate of the discriminator, as published."""
 

@@ -48,7 +48,7 @@ class Unida(Method[UnidaClient]):
     steps: int = Field(4, ge=0)
     """Gradient steps per timestep."""
     pair_size: int = Field(32, ge=1)
-    """Of the labelled and of the unlabelled samples in a step."""
+    """Labelled samples in a step, and as many unlabelled ones."""
     confidence: float = Field(0.8, ge=0, le=1)
     """`proto`: similarity to its prototype from which a sample is known."""
     proto_margin: float = Field(0.5, ge=0, le=1)
@@ -62,7 +62,7 @@ class Unida(Method[UnidaClient]):
     """`dance`: features remembered; the original keeps the whole target set."""
     discriminator_width: int = Field(64, ge=1)
     optimiser: Optimiser = Optimiser()
-    """Of the model; discriminators take plain steps."""
+    """Moves the model; discriminators take plain steps."""
     discriminator_rate: float = Field(1e-2, ge=0)
     """`uan`: learning rate of the discriminators."""
     reject_as_error: bool = False

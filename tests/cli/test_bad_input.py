@@ -1,0 +1,54 @@
+"""What a user gets wrong is told in one clear line."""
+
+import pytest
+
+from .conftest import TINY
+
+BAD = [
+    (["run", "nonsense"], "no preset and no file is called 'nonsense'"),
+    (["run", "--method", "fed-abe"], "did you mean fed-ade?"),
+    (["run", "--set", "scenario.alpha=-1"], "scenario.alpha: input should be greater than 0 (given: -1)"),
+    (["run", "--set", "scenario.alpha=much"], "scenario.alpha: input should be a valid number"),
+    (["run", "--set", "scenario.alfa=1"], "scenario.alfa: there is no such setting"),
+    (["run", "--set", "scenario.kind=sideways"], "'label', 'covariate', 'both' or 'none'"),
+    (["run", "--set", "scenario.num_clients=0"], "scenario.num_clients"),
+    (["run", "--set", "protocol.participation=1.5"], "protocol.participation"),
+    (["run", "--set", "fed-ade.rate.low=1"], "low 1 > high"),
+    (["run", "--set", "fed-ade.speed=1"], "fed-ade.speed: there is no such setting of fed-ade"),
+    (["run", "--set", "tent.adaptation_step=1"], "did you mean adaptation_steps?"),
+    (["run", "--set", "method.batch_size=1"], "method.batch_size: say which method's, for example fed-ade.batch_size"),
+    (["run", "--set", "methods=[{tent: {}, sar: {}}]"], "name one method"),
+    (["run", "--set", "methods=[{name: a, tent: {}}, {name: a, sar: {}}]"], "two rows are called 'a'"),
+    (["run", "--set", "federation.colour=red"], "federation.colour: there is no such setting"),
+    (["run", "--set", "scenario.alpha"], "expected key=value"),
+    (["run", "--set", "scenario.dataset=cifer10"], "unknown dataset 'cifer10'"),
+    (["run", "--set", "scenario.model=vgg"], "unknown model 'vgg'"),
+    (["run", "--set", "scenario.train_size=5000"], "scenario.train_size"),
+    (["run", "--set", "execution.precision=bf16"], "execution.precision: bf16 needs a GPU"),
+    (["run", "--set", "scenario.personal=[nose.]"], "leaves no personal parameter"),
+    (["run", "--seed", "-1"], "seeds are whole numbers"),
+    (["run", "--device", "cuda"], "no GPU"),
+    (["run", "--device", "gpu"], "execution.device: choose cpu, cuda or cuda:NUMBER (given: 'gpu')"),
+    (["run", "--resume", "nowhere"], "there is no run in this folder"),
+    (["run", *TINY, "--out", "/proc/none"], "cannot write"),
+    (["report", "nowhere"], "holds no finished run"),
+    (["run", "--seed", "one"], "'one' is not a valid"),
+    (["run", "--colour", "red"], "no such option"),
+    (["list", "clouds"], "'clouds' is not one of"),
+    (["dance"], "no such command 'dance'"),
+    (["data", "where", "cifer10"], "unknown dataset"),
+]
+
+
+def test_a_suggestion_is_made_once(fedade):
+    assert fedade("runn").stderr.lower().count("did you mean") == 1
+
+
+@pytest.mark.parametrize(("words", "told"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_clear_line(fedade, words, told):
+    done = fedade(*words)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
