@@ -110,3 +110,26 @@ def test_a_resumed_run_says_where_it_goes_on(tmp_path, monkeypatch):
     hearing = Hearing()
     run(experiment("fed-ade"), tmp_path, hearing)
     assert [event[:3] for event in hearing.of("fed-ade")][:2] == [("start", "fed-ade", 2), ("rows", "fed-ade", 3)]
+
+
+@pytest.mark.parametrize("scored", [None, 2])
+def test_states_in_files_go_on_from_a_kill_to_the_same_bits_and_leave_nothing_behind(tmp_path, monkeypatch, scored):
+    save = Checkpoints.on_rows
+
+    def cut(self, world, rows, last):
+        if world.timestep == 2:
+            raise KeyboardInterrupt
+        save(self, world, rows, True)
+
+    settings = {"execution": {"client_state": "file"}, "protocol": {"scored_clients": scored}}
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "on_rows", cut)
+        with pytest.raises(KeyboardInterrupt):
+            run(experiment("fed-ade", **settings), tmp_path / "cut")
+    assert list(tmp_path.rglob("states-000001/*.bin")), "the world after the first timestep, though another one ran"
+    run(experiment("fed-ade", **settings), tmp_path / "cut")
+    run(experiment("fed-ade", protocol={"scored_clients": scored}), tmp_path / "whole")
+    cut_short, whole = (trace.read(tmp_path / name / "trace.parquet") for name in ("cut", "whole"))
+    for name in whole.column_names:
+        np.testing.assert_array_equal(trace.column(cut_short, name), trace.column(whole, name), err_msg=name)
+    assert not list(tmp_path.rglob("*.bin"))

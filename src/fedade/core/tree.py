@@ -66,19 +66,23 @@ def _entries(rows: Tensor) -> Tensor:
     return torch.arange(len(rows), device=rows.device).unsqueeze(-1)
 
 
-def mapped(tree: Tree, folder: Path) -> Tree:
+def mapped(tree: Tree, folder: Path, stored: bool = False) -> Tree:
     """A tree of the same values whose tensors live in memory-mapped files, for states larger than memory.
 
     Leaf by leaf, and from views where leaves are such, so that an expanded tree never needs the memory of its copies.
+    With `stored` the values are those that the files hold already, and the tree says only what they look like.
     """
     folder.mkdir(parents=True, exist_ok=True)
 
     def on_disk(name: str, leaf: Tensor) -> Tensor:
-        path = folder / f"{name}.bin"
-        with path.open("wb") as file:
-            file.truncate(max(1, leaf.numel() * leaf.element_size()))
+        path, size = folder / f"{name}.bin", max(1, leaf.numel() * leaf.element_size())
+        if stored and (not path.exists() or path.stat().st_size != size):
+            raise FedadeError(f"checkpoint: {path} is missing or has another size; delete its folder to start again")
+        if not stored:
+            with path.open("wb") as file:
+                file.truncate(size)
         tensor = torch.from_file(str(path), shared=True, size=leaf.numel(), dtype=leaf.dtype).view(leaf.shape)
-        return tensor.copy_(leaf)
+        return tensor if stored else tensor.copy_(leaf)
 
     flat, structure = pytree.tree_flatten(tree)
     return pytree.tree_unflatten([on_disk(str(place), leaf) for place, leaf in enumerate(flat)], structure)

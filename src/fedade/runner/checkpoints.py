@@ -1,5 +1,6 @@
 """Rows and states of running cells on disk: a kill at any moment costs seconds."""
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ class Checkpoints:
     places: Sequence[CheckpointPlace]
     identity: Mapping[str, str]
     """Digests of weights and data: what was begun with others is not continued."""
+    state_folder: Path | None = None
+    """Where the only cell's states live in files, which are copied as such: they may not fit into memory."""
     pending: list[PendingRows] = field(default_factory=list, init=False)
     begun: float = field(default=0.0, init=False)
     saved: float = field(default=0.0, init=False)
@@ -69,6 +72,9 @@ class Checkpoints:
             trace.write(place.folder / "trace.parquet", whole)
             for path in (*place.folder.glob("rows-*.parquet"), place.folder / WORLD):
                 path.unlink(missing_ok=True)
+            _remove_states(place.folder)
+            if self.state_folder is not None:
+                shutil.rmtree(self.state_folder, ignore_errors=True)
 
     def _save(self, place: CheckpointPlace, world: World, number: int, rows: Rows, spent: float) -> None:
         """Rows first: a world on disk has all its rows beside it, whenever the process dies."""
@@ -77,10 +83,14 @@ class Checkpoints:
         table = trace.to_table(labels | dict(rows))
         first = int(rows["timestep"][0])
         trace.write(place.folder / f"rows-{first:06d}-{world.timestep:06d}.parquet", table)
-        clients, server = tree.take((world.clients, world.server), number)
-        tensors = tree.to_named(clients, "clients") | tree.to_named(server, "server")
+        tensors = tree.to_named(tree.take(world.server, number), "server")
+        if self.state_folder is None:
+            tensors |= tree.to_named(tree.take(world.clients, number), "clients")
+        else:
+            shutil.copytree(self.state_folder, _saved_states(place.folder, world.timestep), dirs_exist_ok=True)
         metadata = {"timestep": str(world.timestep), "spent": f"{spent:.3f}", **self.identity}
         storage.save_tensors(place.folder / WORLD, tensors, metadata)
+        _remove_states(place.folder, but=world.timestep)
 
     def _restored(self, clock: Clock) -> tuple[World, float]:
         """Where the cells stand, and the seconds that it took to get there."""
@@ -90,16 +100,22 @@ class Checkpoints:
             return world, 0.0
         if len(timesteps) > 1:
             raise ValueError(f"cells side by side must stand at one timestep, not at {sorted(timesteps)}")
-        states, spent = [], 0.0
-        like = tree.take((world.clients, world.server), 0)
+        timestep, states, servers, spent = timesteps.pop(), [], [], 0.0
         for place in self.places:
             named, metadata = storage.load_tensors(place.folder / WORLD)
             self._refuse_others(place.folder / WORLD, metadata)
-            states.append((tree.from_named(like[0], named, "clients"), tree.from_named(like[1], named, "server")))
+            servers.append(tree.from_named(tree.take(world.server, 0), named, "server"))
+            if self.state_folder is None:
+                states.append(tree.from_named(tree.take(world.clients, 0), named, "clients"))
+            else:
+                saved = tree.mapped(world.clients, _saved_states(place.folder, timestep), stored=True)
+                tree.tree_map(lambda leaf, value: leaf.copy_(value), world.clients, saved)
             spent = float(metadata["spent"])
-            _segments(place.folder, int(metadata["timestep"]))
-        clients, server = tree.stack(states)
-        return clock.world(timesteps.pop(), clients, server), spent
+            _segments(place.folder, timestep)
+        world.timestep, world.server = timestep, tree.stack(servers)
+        if states:
+            world.clients = tree.stack(states)
+        return world, spent
 
     def _refuse_others(self, path: Path, metadata: Mapping[str, str]) -> None:
         for what, now in self.identity.items():
@@ -114,6 +130,17 @@ def reached_timestep(folder: Path) -> int:
     """The timestep at which a place can be continued."""
     path = folder / WORLD
     return int(storage.load_metadata(path)["timestep"]) if path.exists() else 0
+
+
+def _saved_states(folder: Path, timestep: int) -> Path:
+    return folder / f"states-{timestep:06d}"
+
+
+def _remove_states(folder: Path, but: int = -1) -> None:
+    """Remove copies of states that no world on disk belongs to."""
+    for path in folder.glob("states-*"):
+        if path != _saved_states(folder, but):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _segments(folder: Path, timestep: int) -> list[Path]:

@@ -119,12 +119,13 @@ def _settled_states(retry_failed: bool) -> set[str]:
 def tasks_of(cells: Sequence[Cell], folder: Path, retry_failed: bool) -> list[Task]:
     """On a GPU, cells that differ only in seed and schedule fill it together; a CPU has no use for that.
 
-    Federations side by side are awake in full, so cells in which clients sleep run alone.
+    Federations side by side are awake in full and in memory: cells whose clients sleep, or live in files, run alone.
     """
     batches: dict[str, list[Cell]] = {}
     for cell in cells:
         experiment = cell.experiment
-        together = experiment.execution.on_gpu and experiment.protocol.scored_clients is None
+        execution, awake = experiment.execution, experiment.protocol.scored_clients is None
+        together = execution.on_gpu and awake and execution.client_state == "memory"
         batches.setdefault(cell.batch if together else cell.address, []).append(cell)
     return [Task(tuple(batch), folder, retry_failed) for batch in batches.values()]
 

@@ -129,7 +129,9 @@ class Worker:
             place.begin(testbed.identity)
         clock = build_clock(experiment, federations, places[0].path / "states")
         checkpoints = Checkpoints(
-            [CheckpointPlace(place.path, place.cell.method, place.cell.seed) for place in places], testbed.identity
+            [CheckpointPlace(place.path, place.cell.method, place.cell.seed) for place in places],
+            testbed.identity,
+            clock.state_folder,
         )
         cells = [place.info for place in places]
         for cell in cells:
