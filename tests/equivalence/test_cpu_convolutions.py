@@ -201,7 +201,7 @@ def test_whole_runs_on_compiled_convolutions_equal_the_plain_loop(two_threads, m
         if not fast:
             monkeypatch.setattr(chain, "suits", lambda *_: False)
             torch.set_num_threads(1)  # quicker where other work is running
-        clock = Clock(work.method, scenario, work.meetings, Seeds(0), Maps(client_map, client_map))
+        clock = Clock(work.method, scenario, work.exchange_rounds, Seeds(0), Maps(client_map, client_map))
         world = clock.beginning()
         rows = list(clock.run(world))
         return world, rows
