@@ -27,7 +27,7 @@ def test_every_python_example_of_the_readme_runs():
         exec(compile(block, "README.md", "exec"), {})  # noqa: S102
 
 
-def test_every_example_in_a_docstring_is_true():
+def test_every_example_in_a_docstring_is_true(cache):
     tried = 0
     for module in pkgutil.walk_packages(fedade.__path__, "fedade."):
         if module.name == "fedade.__main__":

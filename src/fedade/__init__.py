@@ -3,6 +3,8 @@
 The command line (`fedade run`) compares methods in a simulator. As a library, take only what you need:
 
 * `deploy` and `Adapter` take a trained classifier and make predictions that keep up with a drifting stream;
+* `deploy` and `Adapter` let a trained classifier keep up with its stream;
+* `simulate` compares methods, and tells a `Listener` of every timestep;
 * `ShiftAwareRate` sets the rate of any `torch.optim` optimiser from label-free shift signals;
 * `confusion_matrix`, `estimate_prior` and `reweight` correct a classifier for shifted class frequencies;
 * `fedade.maths` holds every equation of the paper as a pure function.
@@ -17,16 +19,19 @@ if TYPE_CHECKING:
     from fedade.adapter.accuracy_monitor import AccuracyMonitor
     from fedade.adapter.adapter import Adapter
     from fedade.adapter.deploying import deploy, load_deployment
+    from fedade.core.events import Listener
     from fedade.maths.priors.calibration import fit_temperature
     from fedade.maths.priors.estimators import confusion_matrix, estimate_prior
     from fedade.maths.priors.reweighting import reweight
     from fedade.parts.shift_aware_rate import ShiftAwareRate
+    from fedade.products.simulating import simulate
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "AccuracyMonitor": "fedade.adapter.accuracy_monitor",
     "Adapter": "fedade.adapter.adapter",
+    "Listener": "fedade.core.events",
     "ShiftAwareRate": "fedade.parts.shift_aware_rate",
     "confusion_matrix": "fedade.maths.priors.estimators",
     "deploy": "fedade.adapter.deploying",
@@ -34,6 +39,7 @@ _WHERE = {
     "fit_temperature": "fedade.maths.priors.calibration",
     "load_deployment": "fedade.adapter.deploying",
     "reweight": "fedade.maths.priors.reweighting",
+    "simulate": "fedade.products.simulating",
 }
 """Imported when first used: PyTorch takes seconds, and a command such as `fedade --version` does without."""
 
@@ -41,6 +47,7 @@ __all__ = [
     "AccuracyMonitor",
     "Adapter",
     "FedadeError",
+    "Listener",
     "ShiftAwareRate",
     "__version__",
     "confusion_matrix",
@@ -49,6 +56,7 @@ __all__ = [
     "fit_temperature",
     "load_deployment",
     "reweight",
+    "simulate",
 ]
 
 

@@ -65,6 +65,7 @@ def rows_of(folder: Path) -> dict[str, np.ndarray]:
     return {name: trace.column(table, name) for name in table.column_names}
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bits(fedade, tmp_path, cache):
     words = ["run", "--set", "scenario.num_clients=6", "--set", "scenario.num_timesteps=60", "--set",
              "scenario.samples=10", "--method", "fed-ade", "--method", "fed-ade-release"]  # fmt: skip

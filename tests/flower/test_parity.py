@@ -62,6 +62,7 @@ def up(task, folder, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, "--clients", clients, *words], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_deployment_with_tls_and_authentication_gives_the_simulators_trace(make_task, tmp_path):
     task = make_task(scenario={"num_clients": 2, "num_timesteps": 1}, protocol={"rounds": 1})
     done = up(task, tmp_path, "--out", str(tmp_path / "out"))
