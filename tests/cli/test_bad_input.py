@@ -31,6 +31,8 @@ BAD = [
     (["run", "--device", "gpu"], "execution.device: choose cpu, cuda or cuda:NUMBER (given: 'gpu')"),
     (["run", "--resume", "nowhere"], "there is no run in this folder"),
     (["run", *TINY, "--out", "/proc/none"], "cannot write"),
+    (["run", "--seed", "99999999999999999999"], "below 2^63"),
+    (["run", "--set", "fed-ade.rate.high=.inf"], "fed-ade.rate.high: input should be a finite number"),
     (["report", "nowhere"], "holds no finished run"),
     (["run", "--seed", "one"], "'one' is not a valid"),
     (["run", "--colour", "red"], "no such option"),
@@ -52,3 +54,18 @@ def test_bad_input_is_one_clear_line(fedade, words, told):
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_an_output_folder_that_is_a_file_is_named(fedade, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    done = fedade("run", *TINY, "--method", "source", "--out", "taken")
+    assert done.returncode == 2
+    assert "taken: File exists; choose another folder with --out" in done.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_output(fedade, monkeypatch):
+    monkeypatch.setenv("FEDADE_CACHE", "/proc/none")
+    done = fedade("run", *TINY, "--method", "source", "--out", "r")
+    assert done.returncode == 2
+    assert "set FEDADE_CACHE to a folder that can be written" in done.stderr
+    assert "--out" not in done.stderr

@@ -246,7 +246,7 @@ def test_the_literal_inverse_is_refused_where_it_is_not_safe(scenario):
 
 
 def test_a_model_that_diverges_is_named_not_scored(scenario):
-    with pytest.raises(FedadeError, match=r"timestep \d+: its predictions are not finite.*method.rate"):
+    with pytest.raises(FedadeError, match=r"timestep \d+: its predictions are not finite.*setting `rate`"):
         run(FedAde(rate={"low": 1e6, "high": 1e6}), scenario, rounds=3)
 
 

@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedade.core.errors import FedadeError
+from fedade.core.paths import cache_dir
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -32,7 +33,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):  # where the folder is a file, there is nothing to remove
             temporary.unlink()
-        raise FedadeError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from error
+        raise FedadeError(f"cannot write {path}: {error.strerror}; {other_place(path)}") from error
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
@@ -40,6 +41,13 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
     write_bytes(path, content.getvalue())
+
+
+def other_place(path: Path) -> str:
+    """What to do where nothing can be written."""
+    if path.resolve().is_relative_to(cache_dir().resolve()):
+        return "set FEDADE_CACHE to a folder that can be written, and has room"
+    return "choose another folder with --out, or make room"
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:

@@ -45,7 +45,7 @@ def _refuse_faults(pending: Sequence[PendingRows], federation: int) -> None:
         (
             [step.finite for step in pending],
             "its predictions are not finite, the model diverged; "
-            "lower its learning rate (for most methods method.rate)",
+            "lower its learning rate (for most methods its setting `rate`)",
         ),
     ):
         broken = ~torch.stack([flags[federation] for flags in sound]).cpu()

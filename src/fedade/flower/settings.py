@@ -163,7 +163,7 @@ def _refuse_unfit(task: FlowerTask) -> None:
     method = task.method()
     if method.replays_rates_of and not getattr(method, "measured_rates", ()):
         raise FedadeError(
-            f"{task.method_name} replays the rates of a finished run; give them as method.measured_rates, "
+            f"{task.method_name} replays the rates of a finished run; give them as its setting `measured_rates`, "
             "or choose another method"
         )
     if method.card.oracle and flower.stream.kind != "partition":

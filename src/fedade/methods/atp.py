@@ -91,7 +91,7 @@ class Atp(Method[AtpClient]):
         if not all(rate.isfinite() for rate in rates.values()):
             raise FedadeError(
                 f"atp: the rates diverged in {self.training_rounds} training rounds; "
-                f"lower method.rate_of_rates ({self.rate_of_rates:g})"
+                f"lower atp.rate_of_rates ({self.rate_of_rates:g})"
             )
         return AtpClient(rates, modules)
 

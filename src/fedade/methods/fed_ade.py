@@ -97,7 +97,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         refuse_unsafe_inverse(deployment, self.prior)
         if self.normalisation != "frozen":
             warn_without_batch_norm(
-                deployment, f"method.normalisation={self.normalisation}", "here it is the same as frozen"
+                deployment, f"fed-ade.normalisation={self.normalisation}", "here it is the same as frozen"
             )
         own = deployment.personal
         if self.normalisation == "ema":

@@ -231,7 +231,7 @@ def _uniform(deployment: Deployment) -> Tensor:
 def _class_rows(deployment: Deployment) -> Tensor:
     rows = class_rows(deployment)
     if rows is None:
-        raise FedadeError("method.measure: 'wasserstein' needs a linear last layer to compare classes by; use js")
+        raise FedadeError("measure: 'wasserstein' needs a linear last layer to compare classes by; use js")
     return rows
 
 

@@ -47,7 +47,7 @@ def refuse_unsafe_inverse(deployment: Deployment, estimator: Estimator) -> None:
     """The literal M⁻¹ is for comparison only, and only where it is not close to dividing by zero."""
     if estimator == "inv" and not is_invertible(deployment.confusion):
         raise FedadeError(
-            "method.prior: 'inv' needs an invertible confusion matrix and this one is (nearly) singular; use simplex_ls"
+            "prior: 'inv' needs an invertible confusion matrix and this one is (nearly) singular; use simplex_ls"
         )
 
 

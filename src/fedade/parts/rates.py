@@ -27,9 +27,9 @@ class RateBounds(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    low: float = Field(5e-6, ge=0)
-    mid: float = Field(1e-5, ge=0)
-    high: float = Field(1e-4, ge=0)
+    low: float = Field(5e-6, ge=0, allow_inf_nan=False)
+    mid: float = Field(1e-5, ge=0, allow_inf_nan=False)
+    high: float = Field(1e-4, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _in_order(self) -> "RateBounds":

@@ -82,7 +82,8 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     except filelock.Timeout:
         raise
     except OSError as error:
-        raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; choose another --out") from error
+        remedy = storage.other_place(path)
+        raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; {remedy}") from error
     try:
         yield
     finally:

@@ -118,7 +118,7 @@ class Dance:
         if weight is None or weight.shape != (deployment.num_classes, len(deployment.initial_feature)):
             raise FedadeError(
                 f"unida: variant=dance needs a linear head, which model {deployment.network.name!r} has not; "
-                "set method.variant=proto"
+                "set unida.variant=proto"
             )
         bank = weight.new_zeros(self.bank_size, weight.shape[-1])
         return {"bank": bank, "filled": weight.new_zeros(())}, {}
