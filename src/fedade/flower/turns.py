@@ -150,9 +150,7 @@ class Client:
     def _accuracy(self, ctx: ClientContext, client: Tree, labels: Tensor) -> float:
         probabilities = self.method.predict(ctx, client)
         if not probabilities.isfinite().all():
-            raise FedadeError(
-                "predictions are not finite, the model diverged; lower the method's setting `rate`"
-            )
+            raise FedadeError("predictions are not finite, the model diverged; lower the method's setting `rate`")
         return float((probabilities.argmax(-1) == labels).double().mean())
 
     def _refuse_broken(self, batch: ClientBatch) -> None:
