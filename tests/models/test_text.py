@@ -62,7 +62,7 @@ def test_parameters_are_adapters_classifier_and_scales_and_the_split_is_the_pape
     split.check(parameters)
     layers = lambda names: {int(name.split(".")[2]) for name in names if "lora" in name}  # noqa: E731
     assert layers(split.shared(parameters)) == {0, 1}
-    assert layers(split.private(parameters)) == {2, 3}
+    assert layers(split.personal_part(parameters)) == {2, 3}
 
 
 def test_text_models_are_known_by_their_names():

@@ -63,7 +63,7 @@ class Deployment:
     @property
     def personal(self) -> dict[str, Tensor]:
         """φ as deployed."""
-        return self.split.private(self.parameters)
+        return self.split.personal_part(self.parameters)
 
     def constant(self, compute: Callable[["Deployment"], Constant]) -> Constant:
         """What a function makes of this deployment, computed when it is first asked for.

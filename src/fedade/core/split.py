@@ -29,14 +29,14 @@ class Split:
         """ψ."""
         return {name: value for name, value in parameters.items() if self.is_shared(name)}
 
-    def private(self, parameters: Parameters) -> dict[str, Tensor]:
+    def personal_part(self, parameters: Parameters) -> dict[str, Tensor]:
         """φ."""
         return {name: value for name, value in parameters.items() if not self.is_shared(name)}
 
     def check(self, parameters: Parameters) -> None:
         """Refuse a split that leaves one of its sides empty."""
-        if not self.private(parameters) or not self.shared(parameters):
-            side = "personal" if not self.private(parameters) else "shared"
+        if not self.personal_part(parameters) or not self.shared(parameters):
+            side = "personal" if not self.personal_part(parameters) else "shared"
             raise FedadeError(
                 f"split: personal={list(self.personal)} leaves no {side} parameter; "
                 f"names begin with {sorted({name.split('.')[0] + '.' for name in parameters})}"

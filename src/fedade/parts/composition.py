@@ -36,10 +36,10 @@ def trainable_shared(deployment: Deployment) -> dict[str, Tensor]:
 
 def trainable_personal(deployment: Deployment) -> dict[str, Tensor]:
     """Those of them that belong to φ."""
-    return deployment.split.private(trainable(deployment))
+    return deployment.split.personal_part(trainable(deployment))
 
 
 def trainable_part(deployment: Deployment, own: Parameters) -> dict[str, Tensor]:
     """Those of a client's own personal tensors that gradient steps may move: never normalisation statistics."""
     names = deployment.network.trainable()
-    return {name: value for name, value in deployment.split.private(own).items() if name in names}
+    return {name: value for name, value in deployment.split.personal_part(own).items() if name in names}
