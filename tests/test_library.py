@@ -50,6 +50,12 @@ def test_importing_the_library_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_client_on_flower_imports_no_library_that_it_does_not_use():
+    code = "import sys, fedade.flower.client_app; print([n for n in ('sklearn', 'matplotlib') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_rate_rises_with_the_shift_and_stays_within_its_bounds():
     optimizer = torch.optim.Adam([torch.zeros(2, requires_grad=True)], lr=1.0)
     rate = fedade.ShiftAwareRate(optimizer, low=1e-4, high=1e-2)

@@ -1,4 +1,4 @@
-"""Libraries that belong to an extra: imported when first used, and missed with a remedy."""
+"""Libraries that are imported when first used: those of an extra, missed with a remedy, and slow ones."""
 
 import importlib
 from typing import Any
@@ -7,9 +7,9 @@ from fedade.core.errors import FedadeError
 
 
 class OptionalModule:
-    """Stands for a module that may not be installed."""
+    """Stands for a module that may not be installed, or takes long to import."""
 
-    def __init__(self, name: str, extra: str) -> None:
+    def __init__(self, name: str, extra: str | None = None) -> None:
         self._name = name
         self._extra = extra
 
@@ -19,7 +19,8 @@ class OptionalModule:
         try:
             module = importlib.import_module(self._name)
         except ImportError as error:
+            package = "fedade" if self._extra is None else f"fedade[{self._extra}]"
             raise FedadeError(
-                f"{self._name} cannot be imported ({error}); install it with: pip install 'fedade[{self._extra}]'"
+                f"{self._name} cannot be imported ({error}); install it with: pip install '{package}'"
             ) from error
         return getattr(module, attribute)

@@ -5,11 +5,13 @@ adaptation; with a fixed level of sensor noise there is something to adapt.
 """
 
 import numpy as np
-from sklearn.datasets import load_digits
 
+from fedade.core.optional import OptionalModule
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.specs import BundledSpec
+
+bundled = OptionalModule("sklearn.datasets")  # takes a second to import, which every message on Flower would pay
 
 SENSOR_NOISE = 0.35
 """Standard deviation of the noise, on a scale where black is 0 and white is 1."""
@@ -20,7 +22,7 @@ NUM_TRAIN = 700
 
 def digits() -> Dataset:
     """The digits, always the same ones on the same side."""
-    images, labels = load_digits(return_X_y=True)
+    images, labels = bundled.load_digits(return_X_y=True)
     seeds = Seeds(0)
     order = seeds.generator("digits-order").permutation(len(labels))
     noise = seeds.generator("digits-noise").normal(0, SENSOR_NOISE, images.shape)
