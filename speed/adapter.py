@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import fedade
 from fedade.core.deployment import Deployment
+from fedade.core.paths import cache_dir
 from fedade.core.seeds import Seeds
 from fedade.data.corruptions import corrupted_pool, digest_of
 from fedade.maths.priors.calibration import apply_temperature
@@ -88,7 +89,7 @@ class Bench:
         if severity == 0:
             return self.pool
         last = np.ascontiguousarray(self.pool.permute(0, 2, 3, 1).numpy())
-        made = corrupted_pool(last, corruption, severity, 0, Path("/tmp/fedade-adapter"), digest_of(last))  # noqa: S108
+        made = corrupted_pool(last, corruption, severity, 0, cache_dir() / "corrupted", digest_of(last))
         return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.asarray(made), -1, 1)))
 
     def streams(self, kind: str) -> ShiftStreams:
