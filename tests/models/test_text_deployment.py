@@ -11,7 +11,7 @@ from fedade.core.tokens import PADDING
 from fedade.data.dataset import Dataset, Labelled
 from fedade.models.text import build_text
 from fedade.models.text.tiny import VOCABULARY
-from fedade.scenarios.deploying import deploy, deployment_key
+from fedade.scenarios.deploying import deploy, weights_key
 from fedade.scenarios.partition import Partition, partition
 from fedade.scenarios.pretraining import pretrain
 from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
@@ -96,7 +96,7 @@ def test_scales_stay_and_adapters_move(parts):
 
 def test_the_key_tells_bases_and_adapters_apart(parts):
     def key(**adapters: object) -> str:
-        return deployment_key(build_text("tiny-llama", CLASSES, **adapters), parts, SETTINGS)
+        return weights_key(build_text("tiny-llama", CLASSES, **adapters), parts.trained, SETTINGS)
 
     assert len({key(), key(), key(rank=4), key(first_layer=1), key(shared_layers=1), key(seed=1)}) == 5
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedade.core import storage
 from fedade.core.deployment import Deployment, load_deployment
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest, tensor_bytes
@@ -23,19 +24,27 @@ from fedade.scenarios.partition import Partition, source_prior
 from fedade.scenarios.pretraining import Progress, pretrain
 from fedade.scenarios.settings import ScenarioSettings
 
-RECIPE_VERSION = 2
+RECIPE_VERSION = 3
 """Part of every key: raised when the same settings would give another model."""
 
 
-def deployment_key(network: Network, parts: Partition, settings: ScenarioSettings) -> str:
-    """A name that two deployments share only if recipe, first weights and data are the same."""
-    recipe = settings.model_dump(mode="json", include={"model", "personal", "source", "reference_size", "pretraining"})
+def weights_key(network: Network, trained: Labelled, settings: ScenarioSettings) -> str:
+    """A name that two trained models share only if recipe, first weights and training data are the same."""
+    recipe = settings.model_dump(mode="json", include={"model", "pretraining"})
     structure = "" if settings.model in MODELS else repr((network.body, network.head))
     return digest(
         json.dumps([RECIPE_VERSION, recipe, structure], sort_keys=True).encode(),
         *tensor_bytes(network.initial_parameters()),
-        *(array for part in (parts.trained, parts.held_out) for array in (part.labels, part.inputs[:])),
+        trained.labels,
+        trained.inputs[:],
     )
+
+
+def deployment_key(weights: str, held_out: Labelled, settings: ScenarioSettings) -> str:
+    """A name that two deployments share only if their weights and all that is measured of them are the same."""
+    measured = settings.model_dump(mode="json", include={"personal", "source", "reference_size"})
+    content = json.dumps([RECIPE_VERSION, weights, measured], sort_keys=True).encode()
+    return digest(content, held_out.labels, held_out.inputs[:])
 
 
 def deploy(
@@ -46,28 +55,40 @@ def deploy(
     store: Path,
     progress: Progress,
 ) -> Deployment:
-    """The deployment of these settings: read from the store if it is there, else trained and stored."""
+    """The deployment of these settings; weights and what is measured of them are read from the store or put there."""
     network = _network(dataset, parts.trained, settings)
     split = Split(settings.personal)
     initial = network.initial_parameters()
     split.check(initial)
     set_threads(sum(value.numel() for value in initial.values()))
-    called = f"{dataset.name}-{settings.model}-{deployment_key(network, parts, settings)}.safetensors"
-    path = store / called.replace("/", "_")
+    described = {
+        "settings": settings.model_dump_json(),
+        "dataset": dataset.name,
+        "partial": dataset.partial or "",
+        "provenance": json.dumps(provenance(device)),
+    }
+    trained_as = weights_key(network, parts.trained, settings)
+    measured_as = deployment_key(trained_as, parts.held_out, settings)
+    called = f"{dataset.name}-{settings.model}".replace("/", "_")
+    path = store / f"{called}-{measured_as}.safetensors"
     if not path.exists():
-        parameters = pretrain(
-            network, parts.trained, settings.pretraining, device, progress, path.with_suffix(".training")
-        )
+        weights = store / f"{called}-{trained_as}.weights"
+        if not weights.exists():
+            unfinished = weights.with_suffix(".training")
+            trained = pretrain(network, parts.trained, settings.pretraining, device, progress, unfinished)
+            storage.save_tensors(weights, trained, described)
+        parameters = {name: value.to(device) for name, value in storage.load_tensors(weights)[0].items()}
         prior = torch.from_numpy(source_prior(settings.source, dataset.num_classes)).float()
-        described = {
-            "settings": settings.model_dump_json(),
-            "dataset": dataset.name,
-            "partial": dataset.partial or "",
-            "provenance": json.dumps(provenance(device)),
-        }
         held_out = parts.held_out
         measured_deployment(
-            network, split, parameters, held_out.inputs, held_out.labels, prior, settings.reference_size, device
+            network.to(device),
+            split,
+            parameters,
+            held_out.inputs,
+            held_out.labels,
+            prior,
+            settings.reference_size,
+            device,
         ).save(path, described)
     deployed = load_deployment(path, network, split).to(device)
     encoded = deployed.network.encode(deployed.reference.inputs)
