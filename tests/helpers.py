@@ -131,7 +131,16 @@ def mean(rows: Rows, name: str) -> float:
 def with_streams(scenario: Scenario, schedule: str, seed: int) -> Scenario:
     """The same deployment and examples, with the streams of another schedule and seed."""
     old = scenario.streams
+    held_out = scenario.references.pool if scenario.references else scenario.deployment.reference
     testbed = Testbed(
-        old.settings, scenario.deployment, old.pool_at, old.rows_by_class, old.corruptions, old.device, {}, old.features
+        old.settings,
+        scenario.deployment,
+        old.pool_at,
+        old.rows_by_class,
+        old.corruptions,
+        held_out,
+        old.device,
+        {},
+        old.features,
     )
     return testbed.scenario(schedule, seed)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, pad
 
 from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.method import Method
 from fedade.core.seeds import Seeds
+from fedade.data.disturbances import disturbed
 
 DISTURBANCES: Sequence[tuple[str, float]] = (
     ("none", 0.0),
@@ -49,27 +49,6 @@ class Rehearsal(NamedTuple):
     """`[T, K]`: class frequencies that predictions were corrected for; the deployed mean prediction where none were."""
     disturbance: Tensor
     """`[T]`: whole numbers, the same for batches of one disturbance."""
-
-
-def disturbed(inputs: Tensor, kind: str, strength: float, seed: int) -> Tensor:
-    """Inputs `[n, ...]` of the same type and shape, disturbed; tokens stay as they are, tables are never blurred."""
-    if kind == "none" or (not inputs.is_floating_point() and inputs.dtype != torch.uint8):
-        return inputs
-    values = inputs.float()
-    over = [axis for axis in range(values.ndim) if axis != 1]
-    deviation = values.std(over, keepdim=True)
-    if kind == "noise":
-        generator = torch.Generator().manual_seed(seed)
-        values = values + strength * deviation * torch.randn(values.shape, generator=generator).to(values)
-    elif kind == "brightness":
-        values = values + strength * deviation
-    elif kind == "contrast":
-        centre = values.mean(tuple(range(1, values.ndim)) if values.ndim > 2 else 0, keepdim=True)
-        values = centre + (1 - strength) * (values - centre)
-    elif kind == "blur" and values.ndim == 4:
-        for _ in range(round(strength)):
-            values = avg_pool2d(pad(values, (1, 1, 1, 1), "replicate"), 3, 1)
-    return values.round().clamp(0, 255).to(torch.uint8) if inputs.dtype == torch.uint8 else values.to(inputs.dtype)
 
 
 def rehearse(

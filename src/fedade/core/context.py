@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fedade.core.deployment import Deployment, Reference
+from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.normalisation import FROZEN, Frozen, Mixed
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree
@@ -53,11 +53,24 @@ class ClientContext:
     truth: Truth | None = None
     """Present for oracles only."""
     passes: Passes = field(default_factory=dict)
+    own_reference: Reference | ReferenceRows | None = None
+    """The client's own labelled data (x_c⁰, y_c⁰), where it has any; they never leave it."""
 
     @property
-    def reference(self) -> Reference:
-        """The client's labelled data."""
-        return self.deployment.reference
+    def reference(self) -> Reference | ReferenceRows:
+        """The labelled data that the client trains on: its own, or those that ship with the deployment."""
+        return self.own_reference or self.deployment.reference
+
+    @property
+    def reference_features(self) -> Tensor:
+        """What the deployed body makes of the labelled data; counted as the pass that it is on a real client."""
+        own, network = self.own_reference, self.deployment.network
+        if own is None:
+            return self.deployment.reference_features
+        if isinstance(own, ReferenceRows) and own.pool_features is not None:
+            network.count_pass(len(own.rows))
+            return own.pool_features[own.rows]
+        return network.represent(self.deployment.parameters, own.inputs)
 
     @property
     def labels(self) -> Tensor:

@@ -20,10 +20,29 @@ Constant = TypeVar("Constant")
 
 
 class Reference(NamedTuple):
-    """The small labelled set (x⁰, y⁰) that follows the law of the pre-training data."""
+    """Labelled data (x⁰, y⁰) that follow the law of the pre-training data."""
 
     inputs: Tensor
     labels: Tensor
+
+
+@dataclass(frozen=True)
+class ReferenceRows:
+    """One client's labelled data as rows of a pool that is stored once for all clients."""
+
+    pool: Reference
+    rows: Tensor
+    """`[n]`"""
+    pool_features: Tensor | None = None
+    """What the deployed body makes of the pool, where that is known."""
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.pool.inputs[self.rows]
+
+    @property
+    def labels(self) -> Tensor:
+        return self.pool.labels[self.rows]
 
 
 @dataclass(frozen=True)

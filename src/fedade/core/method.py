@@ -7,7 +7,7 @@ never looks inside them.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
@@ -48,6 +48,10 @@ class Method(BaseModel, ABC, Generic[State]):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    constants: Literal["set", "calibrated"] = "set"
+    """Whether the method's free constants are those in its settings, or are found for the deployed model on simulated
+    drift (`fedade tune`)."""
+
     @property
     @abstractmethod
     def card(self) -> Card:
@@ -69,6 +73,11 @@ class Method(BaseModel, ABC, Generic[State]):
         Streams that know them are then asked. Without it nothing changes but the time.
         """
         return self.card.keeps_body
+
+    @property
+    def reads_reference_features(self) -> bool:
+        """Whether clients ask for the deployed body's features of their labelled data, which are then made once."""
+        return False
 
     @abstractmethod
     def begin(self, ctx: ClientContext) -> State:
@@ -93,6 +102,12 @@ class FederatedMethod(Method[State], Generic[State, Uplink]):
     @property
     def keeps_participants(self) -> bool:
         """Whether round r selects the same clients at every timestep, as the released code does."""
+        return False
+
+    @property
+    def everyone_personalises(self) -> bool:
+        """Whether all clients take the personal step, once after a timestep's last broadcast, instead of each round's
+        participants after theirs."""
         return False
 
     @abstractmethod

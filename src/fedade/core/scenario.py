@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedade.core.deployment import Deployment
+from fedade.core.deployment import Deployment, Reference
 
 FeaturesUnder = Callable[[Deployment], Tensor]
 """From a deployment to what its body, with its deployed statistics, makes of a batch's inputs, `[C, n, ...]`."""
@@ -66,9 +66,21 @@ class Streams(Protocol):
         ...
 
 
+class ClientReferences(NamedTuple):
+    """Every client's own labelled data (x_c⁰, y_c⁰): rows of a pool that is stored once."""
+
+    pool: Reference
+    rows: Tensor
+    """`[C, n]`"""
+    features: FeaturesUnder
+    """What a deployment's body makes of the pool."""
+
+
 @dataclass(frozen=True)
 class Scenario:
     """What is deployed and what then arrives."""
 
     deployment: Deployment
     streams: Streams
+    references: ClientReferences | None = None
+    """None: clients have nothing labelled but what ships with the deployment."""

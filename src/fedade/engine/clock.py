@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.context import context_before_first_batch
+from fedade.core.deployment import Reference
 from fedade.core.devices import to_device
 from fedade.core.method import Method, with_rounds
 from fedade.core.scenario import Batch, Scenario, stacked
@@ -103,7 +104,7 @@ class Clock:
 
     def advance(self, world: World) -> Iterator[PendingRows]:
         """As `run`, for all federations; rows stay on the device, so that the host never waits within a timestep."""
-        steps = Steps(self.method, self.scenario.deployment, self.maps)
+        steps = Steps(self.method, self.scenario.deployment, self.maps, *self._labelled())
         running = self.execution.begin(steps)
         while world.timestep < self.num_timesteps:
             with torch.no_grad():
@@ -130,6 +131,9 @@ class Clock:
             clients, plan, shared = running.exchange(
                 clients, plan, shared, batch, to_device(chosen, device), to_device(keys, device), sizes
             )
+        federated = with_rounds(self.method)
+        if federated is not None and federated.everyone_personalises:
+            clients, plan = running.personalise(clients, plan, shared, batch)
         after = scored[0] if scored else _score(running, clients, shared, batch, panel)
         computed = {
             "accuracy_pre": before.accuracy,
@@ -192,7 +196,29 @@ class Clock:
         features: Tensor | tuple[()] = ()
         if drawn.features is not None and self.method.reads_deployed_features(deployment):
             features = drawn.features(deployment)
-        return StepBatch(drawn.inputs, drawn.labels, drawn.prior, times, keys, features)
+        return StepBatch(
+            drawn.inputs, drawn.labels, drawn.prior, times, keys, features, self._reference_rows(clients, device)
+        )
+
+    def _labelled(self) -> tuple[Reference | None, Tensor | None]:
+        """What clients' labelled data are rows of, and its features where the method asks for them."""
+        references = self.scenario.references
+        if references is None:
+            return None, None
+        asked = self.method.reads_reference_features
+        return references.pool, references.features(self.scenario.deployment) if asked else None
+
+    def _reference_rows(self, clients: NDArray[np.int64], device: torch.device) -> Tensor | tuple[()]:
+        """Which labelled data each of the clients has, `[F, A, n]`."""
+        scenarios = [federation.scenario for federation in self.federations]
+        if not self.method.card.reference:
+            return ()
+        rows = [
+            scenario.references.rows[to_device(own, device)]
+            for scenario, own in zip(scenarios, clients, strict=True)
+            if scenario.references is not None
+        ]
+        return torch.stack(rows) if rows else ()
 
     def _keys(self, purpose: str, clients: NDArray[np.int64], **address: int) -> NDArray[np.int64]:
         """One addressed number per client, from which methods derive all their draws."""
@@ -213,7 +239,7 @@ class Clock:
             "bytes_sent": cost.sent * took_part,
             "bytes_received": cost.received * took_part,
             "state_bytes": np.full(took_part.shape, state_bytes),
-            "passes": steps.observe_passes + cost.passes * took_part,
+            "passes": steps.observe_passes + steps.personalise_passes + cost.passes * took_part,
         }
 
 

@@ -23,6 +23,7 @@ class Running:
     score: Step
     observe: Step
     exchange: Step
+    personalise: Step
     end_timestep: Callable[[], None]
     """Called after each timestep: keeps the host from running far ahead of the device."""
 
@@ -37,7 +38,7 @@ def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], end_timeste
     def over(step: Step) -> Step:
         return wrapped(lambda *arguments: steps.maps.federations(step, *arguments))
 
-    return Running(over(steps.score), over(steps.observe), over(steps.exchange), end_timestep)
+    return Running(over(steps.score), over(steps.observe), over(steps.exchange), over(steps.personalise), end_timestep)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.context import ClientContext, KnownPass, Passes, RoundContext, Truth
 from fedade.core.cost import PassCounter
-from fedade.core.deployment import Deployment
+from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.normalisation import FROZEN
 from fedade.core.tree import Tree
@@ -35,6 +35,8 @@ class Maps:
     forward: ClientMap
     update: ClientMap
     federations: ClientMap = tree.each_row
+    personal: ClientMap | None = None
+    """Of the personal step, which may read all of a client's labelled data at once; None: as `forward`."""
 
 
 class StepBatch(NamedTuple):
@@ -47,6 +49,8 @@ class StepBatch(NamedTuple):
     key: Tensor
     features: Tensor | tuple[()] = ()
     """What the deployed body makes of the inputs, where that is known."""
+    references: Tensor | tuple[()] = ()
+    """Rows of the client's own labelled data, where it has any, `[m]`."""
 
 
 class Scores(NamedTuple):
@@ -72,7 +76,12 @@ class Steps:
     method: Method
     deployment: Deployment
     maps: Maps
+    labelled: Reference | None = None
+    """What `StepBatch.references` are rows of."""
+    labelled_features: Tensor | None = None
+    """What the deployed body makes of it, where the method asks."""
     observe_passes: float = field(default=0.0, init=False)
+    personalise_passes: float = field(default=0.0, init=False)
     exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
 
     def score(self, clients: Tree, shared: Shared, batch: StepBatch) -> Scores:
@@ -132,7 +141,9 @@ class Steps:
         def personalise(state: Tree, plan: Tree, own: StepBatch, key: Tensor, downlink: Tree) -> tuple[Tree, Tree]:
             return method.personalise(self._in_round(after, own, key, broadcast, downlink), state, plan)
 
-        moved, planned = self.maps.forward(personalise, moved, planned, seen, keys, downlinks)
+        if not method.everyone_personalises:
+            personal = self.maps.personal or self.maps.forward
+            moved, planned = personal(personalise, moved, planned, seen, keys, downlinks)
         self.exchange_cost = ExchangeCost(
             tree.num_bytes(uplinks) // len(participants),
             tree.num_bytes(broadcast) + tree.num_bytes(downlinks) // len(participants),
@@ -142,19 +153,54 @@ class Steps:
         tree.put(plans, participants, planned)
         return clients, plans, broadcast
 
+    def personalise(self, clients: Tree, plans: Tree, shared: Shared, batch: StepBatch) -> tuple[Tree, Tree]:
+        """The personal step of all clients, after the last broadcast of a timestep."""
+        method, counter = with_rounds(self.method), PassCounter()
+        assert method is not None  # noqa: S101 - the clock asks no other
+
+        def personalise(state: Tree, plan: Tree, own: StepBatch) -> tuple[Tree, Tree]:
+            return method.personalise(self._in_round(counter, own, own.key, shared), state, plan)
+
+        personal = self.maps.personal or self.maps.forward
+        moved: tuple[Tree, Tree] = personal(personalise, clients, plans, batch._replace(features=()))
+        self.personalise_passes = counter.per_client
+        return moved
+
     def _scoring(self, shared: Shared, own: StepBatch) -> ClientContext:
         """A client as it is scored: without labels, and its passes, which are the experiment's, are not counted."""
         passes: Passes = {}
         if isinstance(own.features, Tensor):
             passes["deployed", FROZEN] = KnownPass(own.inputs, self.deployment.parameters, own.features)
-        return ClientContext(self.deployment, own.inputs, own.timestep, own.key, shared, passes=passes)
+        return ClientContext(
+            self.deployment,
+            own.inputs,
+            own.timestep,
+            own.key,
+            shared,
+            passes=passes,
+            own_reference=self._reference(own),
+        )
 
     def _in_round(
         self, counter: PassCounter, own: StepBatch, key: Tensor, shared: Shared, downlink: Tree = ()
     ) -> RoundContext:
         counter.add_call()
         deployment, truth = self.deployment.counting(counter), self._truth(own)
-        return RoundContext(deployment, own.inputs, own.timestep, key, shared, truth, downlink=downlink)
+        return RoundContext(
+            deployment,
+            own.inputs,
+            own.timestep,
+            key,
+            shared,
+            truth,
+            own_reference=self._reference(own),
+            downlink=downlink,
+        )
+
+    def _reference(self, own: StepBatch) -> ReferenceRows | None:
+        if self.labelled is None or not isinstance(own.references, Tensor):
+            return None
+        return ReferenceRows(self.labelled, own.references, self.labelled_features)
 
     def _truth(self, own: StepBatch) -> Truth | None:
         return Truth(own.labels, own.prior) if self.method.card.oracle else None

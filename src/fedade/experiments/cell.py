@@ -65,7 +65,7 @@ class Cell:
         lending = self.configured.replays_rates_of
         if lending is None:
             return None
-        settings = self.configured.model_dump(mode="json", exclude={"pace", "measured_rates"})
+        settings = self.configured.model_dump(mode="json", exclude={"pace", "measured_rates"}, exclude_unset=True)
         entry = MethodEntry(name=METHODS.get(lending, lending), method=lending, settings=settings)
         labels = {**self.labels, "row": entry.name, "method": lending}
         experiment = self.experiment.model_copy(update={"methods": (entry,), "method": {}})
@@ -101,9 +101,14 @@ class Cell:
             "schema": SCHEMA,
             "scenario": identity["scenario"],
             "protocol": identity["protocol"],
-            "method": {"name": self.method, **self.configured.model_dump(mode="json")},
+            "method": {"name": self.method, **self._computed_settings},
             "seed": self.seed,
         }
+
+    @property
+    def _computed_settings(self) -> Settings:
+        """The method's settings; where constants are calibrated, those that are set, since the others are found."""
+        return self.configured.model_dump(mode="json", exclude_unset=self.configured.constants == "calibrated")
 
 
 def _named(content: Settings) -> str:

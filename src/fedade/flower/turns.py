@@ -44,6 +44,7 @@ class Client:
         now = self._personalised(before, shared, told.downlink)
         row = None
         if told.timestep != now.timestep:
+            now = self._personalised_at_end(now, shared)
             row = self._closed(now, shared)
             now = replace(now, opened=None)
             if told.timestep:
@@ -71,13 +72,22 @@ class Client:
     def _personalised(self, now: Snapshot, shared: Shared, downlink: Named) -> Snapshot:
         """The personal step of the last round, on the layers that came of it."""
         method, opened, counter = with_rounds(self.method), now.opened, PassCounter()
-        if now.round_key is None or opened is None or method is None:
+        if now.round_key is None or opened is None or method is None or method.everyone_personalises:
             return replace(now, round_key=None)
         form = rehearse(method, self.deployment).downlink if downlink else ()
         ctx = self._in_round(opened, now.round_key, shared, counter, tree_like(form, downlink))
         client, plan = method.personalise(ctx, now.client, opened.plan)
         opened = replace(opened, plan=plan, passes=opened.passes + counter.passes)
         return replace(now, client=client, opened=opened, round_key=None)
+
+    def _personalised_at_end(self, now: Snapshot, shared: Shared) -> Snapshot:
+        """The personal step after a timestep's last broadcast, of methods in which all clients take it."""
+        method, opened, counter = with_rounds(self.method), now.opened, PassCounter()
+        if opened is None or method is None or not method.everyone_personalises:
+            return now
+        ctx = self._in_round(opened, opened.observe_key, shared, counter)
+        client, plan = method.personalise(ctx, now.client, opened.plan)
+        return replace(now, client=client, opened=replace(opened, plan=plan, passes=opened.passes + counter.passes))
 
     def _closed(self, now: Snapshot, shared: Shared) -> ReportedRow | None:
         """What may be told of the timestep that ends."""

@@ -26,7 +26,8 @@ class _Normalise(Function):
         samples, channels, height, width = pixels.shape
         result = torch.empty((samples, height, width, channels), dtype=dtype, device=pixels.device)
         size = height * width * channels
-        _normalise[(triton.cdiv(size, BLOCK), samples)](
+        # Samples along the first axis of the grid: the others end at 65,535.
+        _normalise[(samples, triton.cdiv(size, BLOCK))](
             pixels.contiguous(), mean.contiguous(), deviation.contiguous(), result, height * width, channels, BLOCK
         )
         return result.permute(0, 3, 1, 2)
@@ -49,8 +50,8 @@ class _Normalise(Function):
 
 @triton.jit
 def _normalise(pixels, mean, deviation, result, area, channels, BLOCK: tl.constexpr):  # noqa: N803
-    sample = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    sample = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < area * channels
     channel = place % channels
     value = tl.load(pixels + sample * area * channels + channel * area + place // channels, mask=inside, other=0)

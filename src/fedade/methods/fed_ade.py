@@ -4,9 +4,9 @@ Also the paper's FixLR baselines, which ignore the signals. What the authors' re
 `fed_ade_release.py`.
 """
 
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedade.core.context import ClientContext, RoundContext
@@ -18,7 +18,7 @@ from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.rates import Pace, RateBounds, replayed_rate, replayed_rates
+from fedade.parts.rates import EVEN, Pace, Paces, RateBounds, SignalRange, replayed_rate, replayed_rates
 from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.statistics import (
     NormalisationMode,
@@ -52,6 +52,14 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
 
     pace: Pace = "adaptive"
     rate: RateBounds = RateBounds()
+    """`calibrated` in place of the bounds is `constants: calibrated`."""
+    signal: SignalRange = SignalRange()
+    paces: Paces = EVEN
+    anchor: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """How strongly φ is pulled back to the deployed one, which keeps few labelled data from being learnt by heart."""
+    personal_step: Literal["participants", "all"] = "participants"
+    """Who takes it: a round's participants after its broadcast, as in Algorithm 1; or all clients after a timestep's
+    last one, as the paper's Sec. 3 says in words."""
     measured_rates: tuple[float, ...] = ()
     """All rates of a Fed-ADE run, for the paces `mean` and `shuffled`; without them these are `mid`."""
     use_unc: bool = True
@@ -69,12 +77,21 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     batch_size: int = Field(32, ge=1)
     reference_draws: ReferenceDraws = "epoch"
     """`bbse`: whether an epoch reads the whole reference set, or as many rows as the batch has, drawn by the prior."""
+    personal_draws: ReferenceDraws | None = None
+    """The same of the personal step, which needs no gradients of ψ; None: as `reference_draws`."""
     optimiser: Optimiser = Optimiser()
     normalisation: NormalisationMode = "frozen"
     mix_weight: float = Field(0.1, ge=0, le=1)
     """`mix`: weight of the batch's own statistics."""
     momentum: float = Field(0.1, ge=0, le=1)
     """`ema`: weight of a new batch in the running statistics."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _calibrated_rate(cls, settings: Any) -> Any:
+        if isinstance(settings, dict) and settings.get("rate") == "calibrated":
+            return {**{key: value for key, value in settings.items() if key != "rate"}, "constants": "calibrated"}
+        return settings
 
     @property
     def card(self) -> Card:
@@ -87,6 +104,19 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     @property
     def replays_rates_of(self) -> str | None:
         return "fed-ade" if self.pace in ("mean", "shuffled") else None
+
+    @property
+    def has_rounds(self) -> bool:
+        """Without a step that moves ψ nothing is exchanged, and all clients tune φ by themselves."""
+        return self.personal_step == "participants" or bool(self.paces.shared and self.joint_epochs)
+
+    @property
+    def reads_reference_features(self) -> bool:
+        return self._keeps_body and self._needs_prior
+
+    @property
+    def everyone_personalises(self) -> bool:
+        return self.personal_step == "all"
 
     def reads_deployed_features(self, deployment: Deployment) -> bool:
         return self._needs_prior
@@ -132,26 +162,39 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         }
         if self._needs_prior:  # it takes a pass
             plan["prior"] = batch_prior(ctx, self.prior)
-        return state._replace(own=own, previous=current), plan
+        state = state._replace(own=own, previous=current)
+        return (state, plan) if self.has_rounds else self._personalised(ctx, state, plan)
 
     def local_round(
         self, ctx: RoundContext, state: FedAdeClient, plan: Plan
     ) -> tuple[FedAdeClient, Plan, dict[str, Tensor]]:
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
-        training = self._training(ctx, plan)
-        own, states, uplink = joint_step(training, state.own, state.states, range(self.joint_epochs))
+        training, epochs = self._training(ctx, plan, self.reference_draws), range(self.joint_epochs)
+        if self.paces.shared:
+            own, states, uplink = joint_step(training, state.own, state.states, epochs)
+        else:  # ψ stays, so that its gradients are not needed
+            own, states = personal_step(training, state.own, state.states, epochs)
+            uplink = dict(ctx.shared)
         return state._replace(own=own, states=states), plan, uplink
 
     def personalise(self, ctx: RoundContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
         """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
-        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        own, states = personal_step(self._training(ctx, plan), state.own, state.states, epochs)
-        return state._replace(own=own, states=states), plan
+        return self._personalised(ctx, state, plan)
 
     def predict(self, ctx: ClientContext, state: FedAdeClient) -> Tensor:
         """H({ψ̄, φ}; x)."""
         model = own_model(ctx, state.own)
         return ctx.deployment.network.classify(model, self._features(ctx, model)).softmax(-1)
+
+    def _personalised(self, ctx: ClientContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
+        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
+        training = self._training(ctx, plan, self.personal_draws or self.reference_draws)
+        own, states = personal_step(training, state.own, state.states, epochs)
+        return state._replace(own=own, states=states), plan
+
+    @property
+    def _keeps_body(self) -> bool:
+        return not self.paces.shared and self.normalisation == "frozen"
 
     def _features(self, ctx: ClientContext, model: dict[str, Tensor]) -> Tensor:
         return ctx.own_features(model, evaluation(self.normalisation, self.mix_weight))
@@ -167,19 +210,22 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     def _rate(self, replayed: Tensor | tuple[()], signal: Tensor, key: Tensor) -> Tensor:
         if isinstance(replayed, Tensor):
             return replayed_rate(replayed, key)
-        return self.rate.rate(self.pace, signal)
+        return self.rate.rate(self.pace, self.signal.stretched(signal))
 
     @property
     def _measure(self) -> Measure:
         return choose_measure(self.measure, self.feature_measure, self.debiased)
 
-    def _training(self, ctx: RoundContext, plan: Plan) -> Training:
+    def _training(self, ctx: ClientContext, plan: Plan, draws: ReferenceDraws) -> Training:
         return Training(
             ctx,
             OBJECTIVES[self.objective],
             plan,
             self.batch_size,
             self.optimiser,
-            self.reference_draws,
+            draws,
             evaluation(self.normalisation, self.mix_weight),
+            keeps_body=self._keeps_body,
+            paces=self.paces,
+            anchor=self.anchor,
         )

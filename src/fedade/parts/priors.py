@@ -38,7 +38,7 @@ def prior_from(ctx: ClientContext, probabilities: Tensor, estimator: Estimator) 
         deployment.source_prior,
         estimator,
         deployment.mean_prediction,
-        len(ctx.reference.labels),
+        len(deployment.reference.labels),
         deployment.constant(_confusion_factors),
     )
 

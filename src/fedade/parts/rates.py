@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
+from fedade.core.split import Parameters, Split
 from fedade.maths.counter import uniform
 from fedade.maths.signals.rates import adaptive_rate
 
@@ -42,6 +43,52 @@ class RateBounds(BaseModel):
         if pace == "adaptive":
             return adaptive_rate(signal, self.low, self.high)
         return torch.full_like(signal, {"low": self.low, "high": self.high}.get(pace, self.mid))
+
+
+class Paces(BaseModel):
+    """How fast parts of the model move, relative to the client's rate η; the paper moves all alike."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shared: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Of ψ; 0: it stays as deployed."""
+    weights: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Of φ but for its biases."""
+    biases: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Of the biases of φ: one number for each class, which is all that a change of class frequencies asks for."""
+
+    def of(self, parameters: Parameters, split: Split) -> dict[str, Tensor]:
+        """The pace of every entry of some parameters."""
+        return {name: torch.full_like(value, self._pace(name, split)) for name, value in parameters.items()}
+
+    def _pace(self, name: str, split: Split) -> float:
+        if split.is_shared(name):
+            return self.shared
+        return self.biases if name.endswith("bias") else self.weights
+
+
+EVEN = Paces()
+
+
+class SignalRange(BaseModel):
+    """Which part of [0, 1] the signal S moves in: below `floor` it is the noise of finite batches."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    floor: float = Field(0.0, ge=0, lt=1)
+    top: float = Field(1.0, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "SignalRange":
+        if self.floor >= self.top:
+            raise ValueError(f"floor {self.floor:g} is not below top {self.top:g}; swap them?")
+        return self
+
+    def stretched(self, signal: Float[Tensor, "*C"]) -> Float[Tensor, "*C"]:
+        """S with its range stretched to [0, 1]; the paper's S where floor and top are 0 and 1."""
+        if (self.floor, self.top) == (0, 1):
+            return signal
+        return ((signal - self.floor) / (self.top - self.floor)).clamp(0, 1)
 
 
 def replayed_rates(pace: Pace, measured: Sequence[float], like: Float[Tensor, "..."]) -> Float[Tensor, " M"]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad
 
 from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
+from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.method import Plan
 from fedade.core.normalisation import FROZEN, Normalisation, RecordingStatistics, Statistics
 from fedade.core.split import Parameters
@@ -19,6 +19,7 @@ from fedade.maths.counter import permutation, uniform
 from fedade.maths.losses.risks import class_weights
 from fedade.parts.objectives import Examples, Material, Objective
 from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
+from fedade.parts.rates import EVEN, Paces
 from fedade.parts.statistics import follow
 
 Seen = dict[str, Statistics]
@@ -48,6 +49,11 @@ class Training:
     momentum: float = 0.1
     mask: Tensor | None = None
     """Dropout on the stream's features, already scaled."""
+    paces: Paces = EVEN
+    anchor: float = 0.0
+    """How strongly personal layers are pulled back to the deployed ones: anchor/2 · ‖φ − φ⁰‖² is added to the loss."""
+    keeps_body: bool = False
+    """ψ is the deployed one, whose features of the labelled data are known."""
 
     @property
     def deployment(self) -> Deployment:
@@ -69,7 +75,7 @@ class Training:
         if self._draws_reference:
             weights = class_weights(self.prior, self.ctx.reference.labels)
             return prior_draws(key, weights, samples, epochs, self.batch_size)
-        return minibatches(key, num_examples(self.deployment, self.objective, samples), epochs, self.batch_size)
+        return minibatches(key, num_examples(self.ctx.reference, self.objective, samples), epochs, self.batch_size)
 
     def joint(
         self, moving: Parameters, fixed: Parameters, minibatches: Minibatches, state: OptimiserState
@@ -94,7 +100,7 @@ class Training:
         if not all(name.startswith("head.") for name in personal):
             return self.joint(personal, fixed, minibatches, state)
         whole = {
-            examples: self._represent(fixed, self._inputs(examples), RecordingStatistics())
+            examples: self._whole_features(fixed, examples)
             for examples in self.objective.examples
             if not (self._draws_reference and examples == "reference")
         }
@@ -120,15 +126,25 @@ class Training:
         statistics = {name: value for name, value in start.items() if name not in trainable}
         layout = Layout.by_name(moving)
         vector = layout.join(moving)
+        pace = None if self.paces == EVEN else layout.join(self.paces.of(moving, self.deployment.split))
+        pull = self._pull(layout, moving) if self.anchor else None
         for step in steps:
             gradient, seen = grad(
                 lambda joined, step=step, fixed=statistics: loss(layout.named(joined) | fixed, step), has_aux=True
             )(vector)
+            if pull is not None:
+                gradient = gradient + pull[0] * (vector - pull[1])
             direction, state = self.optimiser.direction(vector, gradient, state)
-            vector = torch.addcmul(vector, self.rate, direction, value=-1)
+            vector = torch.addcmul(vector, self.rate, direction if pace is None else direction * pace, value=-1)
             statistics = statistics | follow(statistics, seen, self.momentum)
         moved = layout.named(vector) | statistics
         return {name: moved[name] for name in start}, state
+
+    def _pull(self, layout: Layout, moving: Parameters) -> tuple[Tensor, Tensor]:
+        """Strength of the pull on every entry, and where to."""
+        personal, deployed = self.deployment.split.personal_part(moving), self.deployment.parameters
+        strength = {name: torch.full_like(value, self.anchor * (name in personal)) for name, value in moving.items()}
+        return layout.join(strength), layout.join({name: deployed[name] for name in moving})
 
     @property
     def _draws_reference(self) -> bool:
@@ -145,6 +161,11 @@ class Training:
 
     def _inputs(self, examples: Examples) -> Tensor:
         return self.ctx.reference.inputs if examples == "reference" else self.ctx.inputs
+
+    def _whole_features(self, parameters: Parameters, examples: Examples) -> Tensor:
+        if self.keeps_body and examples == "reference":
+            return self.ctx.reference_features
+        return self._represent(parameters, self._inputs(examples), RecordingStatistics())
 
     def _represent(self, parameters: Parameters, inputs: Tensor, recording: RecordingStatistics) -> Tensor:
         normalisation = recording if self.normalisation is None else self.normalisation
@@ -189,9 +210,9 @@ def _in_proportion(key: Tensor, weights: Tensor, count: int, purpose: int) -> Te
     return ((targets >= cumulative) & (cumulative < total)).sum(-1)
 
 
-def num_examples(deployment: Deployment, objective: Objective, samples: int) -> int:
+def num_examples(reference: Reference | ReferenceRows, objective: Objective, samples: int) -> int:
     """Size of the set that an objective's minibatches are rows of."""
-    return len(deployment.reference.labels) if objective.examples[0] == "reference" else samples
+    return len(reference.labels) if objective.examples[0] == "reference" else samples
 
 
 def dropped(features: Tensor, mask: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from fedade.client_map import Vectorised, loop
 from fedade.client_map.side_by_side import side_by_side
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
+from fedade.core.method import Method
 from fedade.core.precision import set_multiplication
 from fedade.core.scenario import Scenario
 from fedade.core.threads import SMALL_NETWORK
@@ -43,13 +44,26 @@ def build_clock(experiment: Experiment, federations: Sequence[Federation], state
         scenario,
         Rounds(protocol.rounds, protocol.participation),
         seeds,
-        client_maps(execution, scenario, experiment.scenario.samples, len(federations), built.card.keeps_body),
+        client_maps(
+            execution,
+            scenario,
+            experiment.scenario.samples,
+            len(federations),
+            built.card.keeps_body,
+            experiment.scenario.reference_size if _reads_all_labelled(built) else 0,
+        ),
         protocol.score_fresh,
         protocol.scored_clients,
         tuple(others),
         Captured() if execution.on_gpu and execution.cuda_graphs else Direct(),
         state_folder if execution.client_state == "file" else None,
     )
+
+
+def _reads_all_labelled(method: Method) -> bool:
+    """Whether a pass takes all labelled data of a client."""
+    draws = getattr(method, "personal_draws", None) or getattr(method, "reference_draws", "epoch")
+    return method.card.reference and not method.reads_reference_features and draws == "epoch"
 
 
 def check_precision(experiment: Experiment) -> None:
@@ -64,7 +78,12 @@ def check_precision(experiment: Experiment) -> None:
 
 
 def client_maps(
-    execution: ExecutionSettings, scenario: Scenario, samples: int, federations: int = 1, keeps_body: bool = False
+    execution: ExecutionSettings,
+    scenario: Scenario,
+    samples: int,
+    federations: int = 1,
+    keeps_body: bool = False,
+    labelled: int = 0,
 ) -> Maps:
     """Which map runs what. `auto` follows what was measured: only big convolutional networks on a CPU want a client per
     core; and not where the body stays as it is, whose features streams remember."""
@@ -76,7 +95,8 @@ def client_maps(
     alone = size > SMALL_NETWORK and not entries_per_token(deployment.network) and not keeps_body
     if execution.client_map == "auto" and not execution.on_gpu and alone:
         return Maps(side_by_side, side_by_side, loop)
-    return Maps(clients, clients, Vectorised() if federations > 1 else loop)
+    personal = Vectorised(_clients_at_once(deployment, federations * max(samples, labelled), execution.on_gpu))
+    return Maps(clients, clients, Vectorised() if federations > 1 else loop, personal)
 
 
 def _clients_at_once(deployment: Deployment, samples: int, on_gpu: bool) -> int:

@@ -1,5 +1,7 @@
 """What one process does: take cells that nobody has, run them, and leave what became of them."""
 
+import json
+import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -14,7 +16,9 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
+from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
+from fedade.core.trace import Rows
 from fedade.data.locate import search_path
 from fedade.engine.clock import Federation
 from fedade.engine.pending import collect
@@ -24,6 +28,9 @@ from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, reached_time
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
 from fedade.scenarios import ScenarioSettings, Testbed, build_testbed
+from fedade.tuning.drift import SEED
+from fedade.tuning.searches import TRIALS
+from fedade.tuning.trials import Tuning, fitted, tuned_from_store
 
 
 @dataclass(frozen=True)
@@ -125,8 +132,9 @@ class Worker:
         federations = []
         for place in places:
             schedule, seed = place.cell.experiment.scenario.schedule, place.cell.seed
-            federations.append(Federation(testbed.scenario(schedule, seed), Seeds(seed), _method(place)))
-            place.begin(testbed.identity)
+            method, found = self._fitted(_method(place), experiment, testbed)
+            federations.append(Federation(testbed.scenario(schedule, seed), Seeds(seed), method))
+            place.begin({**testbed.identity, **found})
         clock = build_clock(experiment, federations, places[0].path / "states")
         checkpoints = Checkpoints(
             [CheckpointPlace(place.path, place.cell.method, place.cell.seed) for place in places],
@@ -142,6 +150,36 @@ class Worker:
             for number, cell in enumerate(cells):
                 self.listener.on_rows(cell, world.timestep, partial(collect, [rows], number))
         checkpoints.finish(world)
+
+    def _fitted(self, method: Method, experiment: Experiment, testbed: Testbed) -> tuple[Method, dict[str, str]]:
+        """The method with calibrated constants where it asks for them, and a record of which."""
+        if method.constants == "set":
+            return method, {}
+        tuning = self.tuning(method, experiment, testbed)
+        return fitted(method, tuning), {"constants": json.dumps(tuning.chosen, sort_keys=True)}
+
+    def tuning(self, method: Method, experiment: Experiment, testbed: Testbed | None = None) -> Tuning:
+        """Constants of a method for an experiment's deployment, from the store or found now on simulated drift."""
+        testbed = testbed or self._testbed(experiment, Preparation(experiment).title)
+        alone = experiment.protocol.model_copy(update={"scored_clients": None, "score_fresh": False})
+        simulated = experiment.model_copy(update={"protocol": alone})
+
+        def run(candidate: Method, scenario: Scenario) -> Rows:
+            with tempfile.TemporaryDirectory() as folder:
+                clock = build_clock(simulated, [Federation(scenario, Seeds(SEED), candidate)], Path(folder))
+                return collect(list(clock.advance(clock.beginning())))
+
+        with locked(cache_dir() / "models" / ".calibrating.lock", wait=True):
+            return tuned_from_store(
+                method,
+                testbed.deployment,
+                testbed.held_out,
+                experiment.scenario,
+                alone.model_dump(mode="json"),
+                run,
+                cache_dir() / "models",
+                lambda done: self.listener.on_preparation(f"calibrating {experiment.entry.method}", done, TRIALS),
+            )
 
     def _testbed(self, experiment: Experiment, title: str) -> Testbed:
         """The testbed of an experiment; another one than the last takes its place."""

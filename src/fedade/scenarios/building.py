@@ -6,21 +6,23 @@ from functools import cache as remember
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedade.core.deployment import Deployment
+from fedade.core.deployment import Deployment, Reference
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest, tensor_bytes
 from fedade.core.network import Network
 from fedade.core.precision import Precision
-from fedade.core.scenario import Scenario
+from fedade.core.scenario import ClientReferences, Scenario
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset
 from fedade.data.registry import load, load_texts
 from fedade.data.tokenising import tokenised
 from fedade.models.text import is_text, tokeniser
 from fedade.scenarios.deploying import deploy
+from fedade.scenarios.labelled import client_rows
 from fedade.scenarios.partition import partition
 from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.pools import corruption_names, pool_under_corruption
@@ -56,14 +58,18 @@ class Testbed:
     pool_at: PoolAt
     rows_by_class: tuple[NDArray[np.int64], ...]
     corruptions: tuple[str, ...]
+    held_out: Reference
+    """Labelled, never trained on and never streamed: clients' own labelled data are drawn from it."""
     device: str
     identity: Mapping[str, str]
     """Digests of the deployed weights and of the examples."""
     features: PoolFeatures = field(default_factory=PoolFeatures)
     """What the deployed body makes of the examples, as far as anybody has asked."""
+    held_out_features: PoolFeatures = field(default_factory=PoolFeatures)
+    """The same of the held-out data."""
 
     def scenario(self, schedule: str, seed: int) -> Scenario:
-        """The deployment and the streams of a schedule and a seed."""
+        """The deployment, the streams of a schedule and a seed, and the clients' own labelled data."""
         settings, seeds = self.settings.model_copy(update={"schedule": schedule}), Seeds(seed)
         num_classes = self.deployment.num_classes
         streams = ShiftStreams(
@@ -78,7 +84,16 @@ class Testbed:
             device=self.device,
             features=self.features,
         )
-        return Scenario(self.deployment, streams)
+        if settings.reference == "common":
+            return Scenario(self.deployment, streams)
+        labels = self.held_out.labels.cpu().numpy()
+        drawn = client_rows(labels, num_classes, settings.num_clients, settings.reference_size, seeds)
+        rows = torch.from_numpy(drawn.rows).to(self.device)
+        return Scenario(self.deployment, streams, ClientReferences(self.held_out, rows, self._held_out_features))
+
+    def _held_out_features(self, deployment: Deployment) -> Tensor:
+        inputs = self.held_out.inputs
+        return self.held_out_features.of(deployment, lambda *_: inputs, "held out", 0, np.arange(len(inputs)))
 
 
 def build_testbed(
@@ -94,6 +109,12 @@ def build_testbed(
                 f"{dataset.name}: class {dataset.class_names[label]!r} has no example to stream; add some"
             )
     corruptions = corruption_names(dataset, settings)
+    labelled_data = "common"
+    if settings.reference == "own":
+        drawn = client_rows(
+            parts.held_out.labels, dataset.num_classes, settings.num_clients, settings.reference_size, Seeds(0)
+        )
+        labelled_data = "own, disjoint" if drawn.disjoint else "own, overlapping"
     for seed_dependent in (initial_priors, target_priors):  # what no seed could draw is refused before training
         seed_dependent(settings, Seeds(0), dataset.num_classes)
     deployment = deploy(dataset, parts, settings, device, cache / "models", progress).computing_in(precision)
@@ -101,9 +122,14 @@ def build_testbed(
     identity = {
         "weights": digest(*tensor_bytes(deployment.parameters)),
         "data": digest(parts.pool.labels, parts.pool.inputs[:]),
+        "labelled data": labelled_data,
     }
     pools = _encoded(pool_at, deployment.network)
-    return Testbed(settings, deployment, pools, rows_by_class, corruptions, device, identity)
+    held_out = Reference(
+        deployment.network.encode(torch.from_numpy(np.array(parts.held_out.inputs[:])).to(device)),
+        torch.from_numpy(np.array(parts.held_out.labels)).to(device),
+    )
+    return Testbed(settings, deployment, pools, rows_by_class, corruptions, held_out, device, identity)
 
 
 def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: Progress) -> Scenario:

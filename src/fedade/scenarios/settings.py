@@ -92,7 +92,11 @@ class ScenarioSettings(BaseModel):
     """Class distribution of the pre-training data."""
     train_size: int | None = Field(None, ge=1)
     """Training examples; the rest of the training side is held out. None: 80 of 100 train, 20 are streamed."""
+    reference: Literal["own", "common"] = "own"
+    """Whose labelled data clients train on: each its own draw of the held-out side, as in the paper, or one set that
+    ships to all (docs/decisions/0020-own-reference.md)."""
     reference_size: int = Field(100, ge=1)
+    """Labelled examples of each client, and of the set that ships with the deployment."""
     pretraining: PretrainingSettings = PretrainingSettings()
     text: TextSettings = TextSettings()
     """Settings of datasets and models that are text."""

@@ -207,7 +207,7 @@ def _local_steps(method: Method, oracle: Oracle) -> float:
     """E: gradient steps of a participant in a round; NaN for methods that count otherwise."""
     if not isinstance(method, FedAde):
         return math.nan
-    examples = num_examples(oracle.deployment, OBJECTIVES[method.objective], oracle.streams.settings.samples)
+    examples = num_examples(oracle.deployment.reference, OBJECTIVES[method.objective], oracle.streams.settings.samples)
     return (method.joint_epochs + method.personal_epochs) * math.ceil(examples / method.batch_size)
 
 

@@ -1,0 +1,106 @@
+"""Drift simulated from held-out labelled data: what constants are chosen on, so that no stream is ever looked at."""
+
+from dataclasses import replace
+from functools import cache as remember
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedade.core.deployment import Deployment, Reference
+from fedade.core.scenario import ClientReferences, Scenario
+from fedade.core.seeds import Seeds
+from fedade.data.corruptions import MAX_SEVERITY
+from fedade.data.disturbances import disturbed
+from fedade.scenarios.labelled import client_rows
+from fedade.scenarios.pool_features import PoolAt
+from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
+
+SEED = 1_000_003
+"""Of all simulated drift; no run uses it by chance."""
+CLIENTS, TIMESTEPS = 20, 50
+SCHEDULES = ("lin", "sin", "squ", "ber", None)
+"""Of the simulated clients, in turn; the data of the last stay as they were."""
+STRONGEST = {"noise": 0.6, "blur": 3.0, "contrast": 0.85, "brightness": 1.0}
+"""Disturbances of inputs at full severity, which are not the benchmarks' corruptions."""
+
+
+def simulated_drift(deployment: Deployment, held_out: Reference, settings: ScenarioSettings) -> Scenario:
+    """A federation of some clients, half of the held-out data being their streams and half their labelled data.
+
+    Of the scenario's settings it takes what an operator knows before any stream: how many samples arrive, how much
+    labelled data a client has, and whether classes or inputs are expected to move.
+    """
+    device, seeds = held_out.labels.device, Seeds(SEED)
+    labels = held_out.labels.cpu().numpy()
+    streamed, trained_on = _halves(labels, deployment.num_classes, seeds)
+    clients = settings.num_clients if settings.supports == "disjoint" else min(CLIENTS, settings.num_clients)
+    kind = "label" if settings.kind == "none" else settings.kind
+    simulated = settings.model_copy(
+        update={"num_clients": clients, "num_timesteps": min(TIMESTEPS, settings.num_timesteps), "kind": kind}
+    )
+    streams = ShiftStreams(
+        settings=simulated,
+        seeds=seeds,
+        pool_at=_disturbed_pool(held_out.inputs),
+        rows_by_class=tuple(streamed),
+        initial_priors=initial_priors(simulated, seeds, deployment.num_classes),
+        target_priors=target_priors(simulated, seeds, deployment.num_classes),
+        schedule=_mixed_schedules(simulated, seeds),
+        corruptions=tuple(STRONGEST),
+        device=str(device),
+    )
+    if settings.reference == "common":
+        return Scenario(deployment, streams)
+    rows = np.concatenate(trained_on)
+    most = min(len(own) for own in trained_on) * deployment.num_classes
+    drawn = client_rows(labels[rows], deployment.num_classes, clients, min(settings.reference_size, most), seeds)
+
+    def features(under: Deployment) -> Tensor:
+        return streams.features.of(under, streams.pool_at, next(iter(STRONGEST)), 0, np.arange(len(labels)))
+
+    own_rows = torch.from_numpy(rows[drawn.rows]).to(device)
+    return Scenario(deployment, streams, ClientReferences(held_out, own_rows, features))
+
+
+def without_shift(scenario: Scenario) -> Scenario:
+    """The same clients, whose data stay as they were."""
+    streams = scenario.streams
+    assert isinstance(streams, ShiftStreams)  # noqa: S101 - simulated drift has no others
+    return replace(scenario, streams=replace(streams, schedule=np.zeros_like(streams.schedule)))
+
+
+def _halves(
+    labels: NDArray[np.int64], num_classes: int, seeds: Seeds
+) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """Rows to stream and rows to train on, class by class."""
+    first, second = [], []
+    for label in range(num_classes):
+        own = seeds.generator("halves", label=label).permutation(np.flatnonzero(labels == label))
+        half = max(1, len(own) // 2)
+        first.append(own[:half])
+        second.append(own[half:] if len(own) > half else own)
+    return first, second
+
+
+def _mixed_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
+    """ω of every client, `[C, T + 1]`, each by a schedule of its own."""
+    weights = np.zeros((settings.num_clients, settings.num_timesteps + 1))
+    for client in range(settings.num_clients):
+        name = SCHEDULES[client % len(SCHEDULES)]
+        if name is not None:
+            of_schedule = client_schedules(settings.model_copy(update={"schedule": name}), seeds)
+            weights[client] = of_schedule[client]
+    return weights
+
+
+def _disturbed_pool(inputs: Tensor) -> PoolAt:
+    """The held-out inputs by disturbance and severity, each made once."""
+
+    @remember
+    def pool_at(kind: str, severity: int) -> Tensor:
+        return disturbed(inputs, kind if severity else "none", STRONGEST[kind] * severity / MAX_SEVERITY, SEED)
+
+    return pool_at
