@@ -35,11 +35,11 @@ def theory_markdown(results: Sequence[TheoryResult], comparator: str, settings: 
             "The theory promises S̄^{1/3} T^{2/3}. Least squares on logarithms, 95 % intervals.\n",
             _exponents(results, comparator),
             "## The bound's terms\n",
-            _table([one for one in means if "bound" in one.measures], _BOUND),
-            "## Ceiling of the convergence theorem\n",
-            _table([one for one in means if "ceiling" in one.measures], _CEILING),
+            _table([result for result in means if "bound" in result.measures], _BOUND),
+            "## The convergence theorem: its ceiling, and both sides of its inequality\n",
+            _table([result for result in means if "ceiling" in result.measures], _CEILING),
             "## Recovery after abrupt changes\n",
-            _table([one for one in means if one.measures.get("changes_away")], _RECOVERY),
+            _table([result for result in means if result.measures.get("changes_away")], _RECOVERY),
             "## What not to read into it\n",
             _WARNINGS,
         ]
@@ -53,12 +53,14 @@ _PATHS = (
 )  # fmt: skip
 _BOUND = (
     ("η", "rate", ""), ("optimisation", "bound_optimisation", ""), ("projection", "bound_projection", ""),
-    ("adaptation", "bound_adaptation", ""), ("bound", "bound", ""), ("η* (order)", "rate_star_order", ""),
+    ("adaptation", "bound_adaptation", ""), ("bound", "bound", ""), ("with V^L1", "bound_l1", ""),
+    ("η* (order)", "rate_star_order", ""),
     ("η* (argmin)", "rate_star", ""), ("bound there", "bound_at_rate_star", ""),
 )  # fmt: skip
 _CEILING = (
     ("ρ²", "rho_squared", ""), ("χ", "chi", ""), ("ceiling", "ceiling", ""), ("step on ψ", "ceiling_shared", ""),
-    ("step on φ", "ceiling_personal", ""), ("η of the run", "rate", ""),
+    ("step on φ", "ceiling_personal", ""), ("η of the run", "rate", ""), ("left side", "descent", ""),
+    ("right side", "descent_bound", ""),
 )  # fmt: skip
 _RECOVERY = (
     ("away: steps", "recovery_away", ""), ("changes", "changes_away", ""),
@@ -69,9 +71,8 @@ Columns = Sequence[tuple[str, str, str]]
 """Heading, measure and its deviation."""
 
 
-def _present(results: Iterable[TheoryResult]) -> list[str]:
-    found = list(results)
-    return [name for name in COMPARATORS if any(f"regret_{name}" in one.measures for one in found)]
+def _present(results: Sequence[TheoryResult]) -> list[str]:
+    return [name for name in COMPARATORS if any(f"regret_{name}" in result.measures for result in results)]
 
 
 def _regrets(comparators: Sequence[str]) -> Columns:
@@ -94,18 +95,18 @@ def _table(results: Sequence[TheoryResult], columns: Columns) -> str:
         return "None of these runs has one.\n"
     head = ("method", "schedule", "T", *(heading for heading, _, _ in columns))
     lines = [_line(head), _line(["---"] * len(head))]
-    for one in results:
-        cells = [_number(one.measure(name)) + _spread(one, deviation) for _, name, deviation in columns]
-        lines.append(_line([one.row, one.schedule, str(one.num_timesteps), *cells]))
+    for result in results:
+        cells = [_number(result.measure(name)) + _spread(result, deviation) for _, name, deviation in columns]
+        lines.append(_line([result.row, result.schedule, str(result.num_timesteps), *cells]))
     return "\n".join(lines) + "\n"
 
 
 def _exponents(results: Sequence[TheoryResult], comparator: str) -> str:
     lines = [_line(("method", "runs", "fit", "R²", "points")), _line(["---"] * 5)]
-    for row in dict.fromkeys(one.row for one in results):
-        own = [one for one in results if one.row == row]
-        for schedule in dict.fromkeys(one.schedule for one in own):
-            law = _law([one for one in own if one.schedule == schedule], comparator, ("T",))
+    for row in dict.fromkeys(result.row for result in results):
+        own = [result for result in results if result.row == row]
+        for schedule in dict.fromkeys(result.schedule for result in own):
+            law = _law([result for result in own if result.schedule == schedule], comparator, ("T",))
             lines.append(_fit_line(row, schedule, law))
         lines.append(_fit_line(row, "all", _law(own, comparator, ("S̄",))))
         lines.append(_fit_line(row, "all, together", _law(own, comparator, ("S̄", "T"))))
@@ -113,9 +114,9 @@ def _exponents(results: Sequence[TheoryResult], comparator: str) -> str:
 
 
 def _law(results: Sequence[TheoryResult], comparator: str, variables: Sequence[str]) -> PowerLaw:
-    known = {"T": [float(one.num_timesteps) for one in results], "S̄": [one.measure("s") for one in results]}
-    regrets = [one.measure(f"regret_{comparator}") for one in results]
-    return fit_power_law(regrets, **{name: known[name] for name in variables})
+    known = {"T": lambda result: float(result.num_timesteps), "S̄": lambda result: result.measure("s")}
+    regrets = [result.measure(f"regret_{comparator}") for result in results]
+    return fit_power_law(regrets, **{name: list(map(known[name], results)) for name in variables})
 
 
 def _fit_line(row: str, runs: str, law: PowerLaw) -> str:
@@ -130,5 +131,5 @@ def _number(value: float) -> str:
     return "" if np.isnan(value) else f"{value:.3g}"
 
 
-def _spread(one: TheoryResult, deviation: str) -> str:
-    return f" ± {_number(one.measure(deviation))}" if deviation in one.measures else ""
+def _spread(result: TheoryResult, deviation: str) -> str:
+    return f" ± {_number(result.measure(deviation))}" if deviation in result.measures else ""

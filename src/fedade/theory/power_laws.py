@@ -62,8 +62,8 @@ def fit_power_law(values: Sequence[float], **variables: Sequence[float]) -> Powe
         return _no_fit(usable, [*remarks, "too few points for a fit"])
     if np.linalg.matrix_rank(design - design.mean(0) * (np.arange(design.shape[1]) > 0)) < design.shape[1]:
         return _no_fit(usable, [*remarks, "the variables do not move on their own"])
-    found, _, _, _ = np.linalg.lstsq(design, logarithms[0], rcond=None)
-    residual = float(((logarithms[0] - design @ found) ** 2).sum())
+    coefficients, _, _, _ = np.linalg.lstsq(design, logarithms[0], rcond=None)
+    residual = float(((logarithms[0] - design @ coefficients) ** 2).sum())
     total = float(((logarithms[0] - logarithms[0].mean()) ** 2).sum())
     r_squared = 1 - residual / total if total > 0 else 1.0
     if r_squared < POOR:
@@ -73,9 +73,9 @@ def fit_power_law(values: Sequence[float], **variables: Sequence[float]) -> Powe
     )
     exponents = {
         name: Exponent(float(value), float(value - width), float(value + width))
-        for name, value, width in zip(variables, found[1:], half[1:], strict=True)
+        for name, value, width in zip(variables, coefficients[1:], half[1:], strict=True)
     }
-    return PowerLaw(exponents, float(np.exp(found[0])), r_squared, int(usable.sum()), "; ".join(remarks))
+    return PowerLaw(exponents, float(np.exp(coefficients[0])), r_squared, int(usable.sum()), "; ".join(remarks))
 
 
 def _no_fit(usable: NDArray[np.bool_], remarks: Sequence[str]) -> PowerLaw:
