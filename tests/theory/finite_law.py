@@ -44,8 +44,7 @@ def true_risk(prior: Tensor) -> Tensor:
 
 def estimated_risks(estimator: str, predicted: Tensor) -> Tensor:
     """F̂ of eq:estimated_risk for the mean prediction of every batch."""
-    factors = ConfusionFactors(CONFUSION, UNIFORM)
-    priors = ESTIMATORS[estimator](CONFUSION, predicted, UNIFORM, factors)
+    priors = ESTIMATORS[estimator](ConfusionFactors(CONFUSION, UNIFORM), predicted)
     labels = LABELS.expand(len(priors), -1)
     return estimated_risk(ADAPTED[INPUTS].expand(len(priors), -1, -1), labels, class_weights(priors, labels))
 
