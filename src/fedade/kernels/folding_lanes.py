@@ -161,5 +161,5 @@ def unfold_kernel(
         tl.store(own + (lane * outputs + output) * size + place, gradient * factor, mask=inside)
         total += gradient * value
     back = tl.load(of_bias + lane * of_bias_lane + output)
-    found = tl.sum(total, axis=0) - tl.load(mean + lane * mean_lane + output) * back
-    tl.store(of_scale + lane * outputs + output, found * narrowness)
+    of_factor = tl.sum(total, axis=0) - tl.load(mean + lane * mean_lane + output) * back
+    tl.store(of_scale + lane * outputs + output, of_factor * narrowness)
