@@ -1,18 +1,16 @@
 """Regret against time and against the cumulative signal, on log axes, with fitted exponents."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedade.theory.power_laws import PowerLaw, fit_power_law
+from fedade.theory.power_laws import VARIABLES, PowerLaw, regret_law
 from fedade.theory.results import TheoryResult
 
 _MARKERS = {"lin": "o", "sin": "s", "squ": "^", "ber": "D"}
 _SIGNS = {"o": "●", "s": "■", "^": "▲", "D": "◆"}
-
-Coordinate = Callable[[TheoryResult], float]
 
 
 def regret_over_time(results: Sequence[TheoryResult], comparator: str) -> Figure:
@@ -23,7 +21,7 @@ def regret_over_time(results: Sequence[TheoryResult], comparator: str) -> Figure
     panels = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for panel, schedule in zip(panels, schedules, strict=False):
         chosen = [result for result in results if result.schedule == schedule]
-        _draw(panel, chosen, "T", lambda result: float(result.num_timesteps), comparator)
+        _draw(panel, chosen, "T", comparator)
         _guide(panel, 2 / 3, "$T^{2/3}$")
         horizons = sorted({result.num_timesteps for result in chosen})
         panel.set_xticks(horizons, [str(horizon) for horizon in horizons])
@@ -40,7 +38,7 @@ def regret_over_signal(results: Sequence[TheoryResult], comparator: str) -> Figu
     """Dynamic regret against S̄_c over all schedules and T; the marker is the schedule, a dotted line S̄^{1/3}."""
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
-    _draw(axes, results, "S̄", lambda result: result.measure("s"), comparator)
+    _draw(axes, results, "S̄", comparator)
     _guide(axes, 1 / 3, r"$\bar{S}^{1/3}$")
     axes.set(xlabel=r"cumulative signal $\bar{S}_c$", ylabel=f"regret against {comparator}")
     axes.set_title("  ".join(f"{_SIGNS[mark]} {name}" for name, mark in _MARKERS.items()), fontsize=9)
@@ -54,14 +52,14 @@ def exponent_words(law: PowerLaw) -> str:
     return "; ".join(part for part in (exponents, law.remark) if part)
 
 
-def _draw(axes: Axes, results: Sequence[TheoryResult], variable: str, coordinate: Coordinate, comparator: str) -> None:
+def _draw(axes: Axes, results: Sequence[TheoryResult], variable: str, comparator: str) -> None:
     axes.set(xscale="log", yscale="log")
     for number, row in enumerate(dict.fromkeys(result.row for result in results)):
         colour = f"C{number % 10}"
         chosen = [result for result in results if result.row == row]
-        x = np.array([coordinate(result) for result in chosen])
+        x = np.array([VARIABLES[variable](result) for result in chosen])
         y = np.array([result.measure(f"regret_{comparator}") for result in chosen])
-        law = fit_power_law(y.tolist(), **{variable: x.tolist()})
+        law = regret_law(chosen, comparator, variable)
         drawable = (x > 0) & (y > 0)
         for schedule in dict.fromkeys(result.schedule for result in chosen):
             shown = drawable & np.array([result.schedule == schedule for result in chosen])

@@ -1,12 +1,14 @@
 """Exponents from measurements: least squares on logarithms, with what the data can and cannot say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+
+from fedade.theory.results import TheoryResult
 
 CONFIDENCE = 0.95
 POOR = 0.9
@@ -41,6 +43,19 @@ class PowerLaw:
         for name, exponent in self.exponents.items():
             values = values * np.asarray(variables[name], dtype=float) ** exponent.value
         return values
+
+
+VARIABLES: Mapping[str, Callable[[TheoryResult], float]] = {
+    "T": lambda result: float(result.num_timesteps),
+    "S̄": lambda result: result.measure("s"),
+}
+"""What regret is a power of."""
+
+
+def regret_law(results: Sequence[TheoryResult], comparator: str, *variables: str) -> PowerLaw:
+    """The exponents of some of `VARIABLES` in the regret against a comparator."""
+    regrets = [result.measure(f"regret_{comparator}") for result in results]
+    return fit_power_law(regrets, **{name: [VARIABLES[name](result) for result in results] for name in variables})
 
 
 def fit_power_law(values: Sequence[float], **variables: Sequence[float]) -> PowerLaw:
