@@ -17,7 +17,7 @@ from torch.func import grad, vmap
 from fedade.kernels import fused_layers, reference
 from fedade.kernels.geometry import Image, convolved
 from fedade.kernels.launch import Epilogue, convolve, input_gradient, weight_gradient
-from fedade.kernels.layer import Chain, Layer, joined, residual_block
+from fedade.kernels.layer import Layer
 
 COPIES = 4
 """Sets of tensors that timings rotate among, so that they do not measure the cache."""
@@ -68,7 +68,7 @@ class Shape(NamedTuple):
 class Network(NamedTuple):
     """A chain of layers, the shape of each, and the width of its features."""
 
-    chain: Chain
+    chain: Sequence[Layer]
     shapes: Sequence[Shape]
     width: int
 
@@ -82,13 +82,18 @@ def residual_network(size: int, blocks: Sequence[tuple[int, int, int]]) -> Netwo
     """A 3x3 stem and residual blocks, each given by its inputs, outputs and stride."""
     image = Image(size, size, 3)
     shapes = [Shape(image, blocks[0][0])]
-    image = shapes[0].result
+    image, layers = shapes[0].result, [Layer(0)]
     for _, outputs, stride in blocks:
-        block = [Shape(image, outputs, 3, stride), Shape(image, outputs, 1, stride)]
-        shapes += block[: 1 if stride == 1 and image.channels == outputs else 2]
-        image = block[0].result
+        source, projects = len(layers), stride > 1 or image.channels != outputs
+        shapes.append(Shape(image, outputs, 3, stride))
+        layers.append(Layer(source, stride))
+        if projects:
+            shapes.append(Shape(image, outputs, 1, stride))
+            layers.append(Layer(source, stride, relu=False))
+        image = shapes[-1].result
         shapes.append(Shape(image, outputs))
-    return Network(joined((Layer(0),), *(residual_block(*block) for block in blocks)), shapes, image.channels)
+        layers.append(Layer(source + 1, residual=source + 2 if projects else source))
+    return Network(layers, shapes, image.channels)
 
 
 NETWORKS = {

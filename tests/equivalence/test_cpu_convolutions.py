@@ -17,14 +17,18 @@ from fedade.core.tree import leaves
 from fedade.engine.clock import Clock
 from fedade.engine.steps import Maps
 from fedade.kernels import reference
-from fedade.kernels.layer import Layer, joined, residual_block
+from fedade.kernels.layer import Layer
 from fedade.kernels.native import chain, library
 from fedade.parts.rates import RateBounds
 from fedade.speed.workload import Work, random_scenario
 
 compiled = pytest.mark.skipif(library.native() is None, reason="needs a C++ compiler")
 
-RESIDUAL = joined((Layer(0),), residual_block(32, 32), residual_block(32, 64, 2))
+PLAIN_BLOCK, STRIDED_BLOCK = (
+    (Layer(1), Layer(2, residual=1)),
+    (Layer(3, 2), Layer(3, 2, relu=False), Layer(4, residual=5)),
+)
+RESIDUAL = (Layer(0), *PLAIN_BLOCK, *STRIDED_BLOCK)
 RESIDUAL_SHAPES = ((32, 3, 3), (32, 32, 3), (32, 32, 3), (64, 32, 3), (64, 32, 1), (64, 64, 3))
 CHAINS = {
     "a residual network": (RESIDUAL, RESIDUAL_SHAPES, (5, 3, 16, 16)),

@@ -11,10 +11,11 @@ from torch.func import grad, vmap
 from torch.utils._pytree import tree_leaves
 
 from fedade.core.seeds import Seeds
-from fedade.kernels import Layer, fused_layers, joined, reference, residual_block
+from fedade.kernels import Layer, fused_layers, reference
 
 Loss = Callable[[list[Tensor], list[Tensor], Tensor], Tensor]
-CHAIN = joined((Layer(0),), residual_block(2, 4, stride=2))
+CHAIN = (Layer(0), Layer(1, 2), Layer(1, 2, relu=False), Layer(2, residual=3))
+"""A stem, and a residual block with a stride."""
 KERNELS = ((2, 3, 3), (4, 2, 3), (4, 2, 1), (4, 4, 3))
 """Outputs, inputs and size of the chain's kernels."""
 FEDERATIONS, CLIENTS = 2, 2

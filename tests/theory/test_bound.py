@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.theory.equations.golden_section import golden_section
 from fedade.theory.equations.regret_bound import BoundConstants, bound_terms, optimal_rate, optimal_rate_order
 
 from ..maths.samples import QUICK
@@ -19,7 +18,7 @@ constants = st.builds(
     loss=positive,
     radius=st.floats(0, 100),
     singular_value=st.floats(1e-3, 1),
-    cumulative_signal=positive,
+    variation=positive,
     num_timesteps=st.integers(1, 10_000),
 )
 ONES = BoundConstants(1, 1.0, 1.0, 1.0, 1.0, 1.0, 1)
@@ -54,15 +53,13 @@ def test_at_the_best_rate_rising_and_falling_terms_balance(constants):
 @QUICK
 @given(constants=constants, factor=st.floats(1.5, 100))
 def test_more_shift_wants_a_larger_rate_and_makes_the_bound_worse(constants, factor):
-    shifting = replace(constants, cumulative_signal=factor * constants.cumulative_signal)
+    shifting = replace(constants, variation=factor * constants.variation)
     assert optimal_rate(shifting) >= optimal_rate(constants) * (1 - 1e-6)
     before, after = (bound_terms(one, optimal_rate(one)).total for one in (constants, shifting))
     assert after > before
 
 
-@pytest.mark.parametrize(
-    "name", ["num_classes", "gradient_norm", "loss", "radius", "cumulative_signal", "num_timesteps"]
-)
+@pytest.mark.parametrize("name", ["num_classes", "gradient_norm", "loss", "radius", "variation", "num_timesteps"])
 def test_every_constant_but_sigma_raises_the_bound(name):
     raised = replace(ONES, **{name: 2 * getattr(ONES, name)})
     assert bound_terms(raised, 0.1).total > bound_terms(ONES, 0.1).total
@@ -75,10 +72,8 @@ def test_a_matrix_that_is_easier_to_invert_lowers_the_bound():
 @pytest.mark.parametrize(("signals", "horizons"), [((1.0, 8.0), (1000, 1000)), ((2.0, 2.0), (1000, 8000))])
 def test_the_numeric_best_rate_follows_the_order_of_the_closed_form(signals, horizons):
     """Where the projection is nothing, η* is exactly proportional to (S̄/T)^{1/3}."""
-    free = [
-        replace(ONES, radius=0.0, cumulative_signal=s, num_timesteps=t) for s, t in zip(signals, horizons, strict=True)
-    ]
-    ratios = [optimal_rate(one) / optimal_rate_order(one.cumulative_signal, one.num_timesteps) for one in free]
+    free = [replace(ONES, radius=0.0, variation=s, num_timesteps=t) for s, t in zip(signals, horizons, strict=True)]
+    ratios = [optimal_rate(one) / optimal_rate_order(one.variation, one.num_timesteps) for one in free]
     assert ratios[0] == pytest.approx(ratios[1], rel=1e-6)
 
 
@@ -86,23 +81,11 @@ def test_the_bound_at_the_best_rate_has_the_promised_exponents():
     free = replace(ONES, radius=0.0, num_timesteps=1000)
     base = bound_terms(free, optimal_rate(free)).total
     longer = replace(free, num_timesteps=8000)
-    wilder = replace(free, cumulative_signal=8.0)
+    wilder = replace(free, variation=8.0)
     assert bound_terms(longer, optimal_rate(longer)).total / base == pytest.approx(8 ** (2 / 3), rel=1e-6)
     assert bound_terms(wilder, optimal_rate(wilder)).total / base == pytest.approx(8 ** (1 / 3), rel=1e-6)
 
 
 def test_without_anything_to_follow_the_best_rate_is_none():
-    assert optimal_rate(replace(ONES, radius=0.0, cumulative_signal=0.0)) == 0
+    assert optimal_rate(replace(ONES, radius=0.0, variation=0.0)) == 0
     assert optimal_rate(replace(ONES, gradient_norm=0.0, loss=0.0)) == math.inf
-
-
-@QUICK
-@given(low=st.floats(-50, 50), width=st.floats(0.1, 100), share=st.floats(0, 1))
-def test_golden_section_finds_the_bottom_of_a_valley(low, width, share):
-    bottom = low + share * width
-    assert golden_section(lambda x: abs(x - bottom), low, low + width) == pytest.approx(bottom, abs=1e-6)
-
-
-def test_golden_section_refuses_ends_in_the_wrong_order():
-    with pytest.raises(ValueError, match="swap"):
-        golden_section(abs, 1.0, 0.0)

@@ -5,21 +5,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.theory.equations.convergence import convergence_ceiling, cross_sensitivity, gradient_diversity
+from fedade.theory.equations.convergence import Convergence, gradient_diversity
 from fedade.theory.equations.power_iteration import largest_singular_value
 
 from ..maths.samples import QUICK, generator, seeds
 
 
+def theorem(rho_squared: float, chi: float, participants: int, num_clients: int) -> Convergence:
+    return Convergence(4.0, 9.0, 6 * chi, rho_squared, 0.0, 0.0, 0.0, participants, num_clients)
+
+
 def test_the_ceiling_is_the_smallest_of_three():
-    assert convergence_ceiling(0.0, 0.0, 10, 100) == pytest.approx(1 / 24)
-    assert convergence_ceiling(3.0, 0.0, 10, 100) == pytest.approx(1 / 96)
-    assert convergence_ceiling(0.0, 1.0, 10, 100) == pytest.approx(10 / (128 * 90))
-    assert convergence_ceiling(0.0, 100.0, 100, 100) == pytest.approx(math.sqrt(1 / 100**2))
+    assert theorem(0.0, 0.0, 10, 100).ceiling() == pytest.approx(1 / 24)
+    assert theorem(3.0, 0.0, 10, 100).ceiling() == pytest.approx(1 / 96)
+    assert theorem(0.0, 1.0, 10, 100).ceiling() == pytest.approx(10 / (128 * 90))
+    assert theorem(0.0, 100.0, 100, 100).ceiling() == pytest.approx(math.sqrt(1 / 100**2))
 
 
 def test_when_all_take_part_the_second_condition_is_void():
-    assert convergence_ceiling(0.0, 1.0, 100, 100) == pytest.approx(1 / 24)
+    assert theorem(0.0, 1.0, 100, 100).ceiling() == pytest.approx(1 / 24)
 
 
 @QUICK
@@ -27,16 +31,18 @@ def test_when_all_take_part_the_second_condition_is_void():
 def test_the_ceiling_falls_with_diversity_and_cross_sensitivity_and_rises_with_participation(
     rho, chi, more, participants
 ):
-    here = convergence_ceiling(rho, chi, participants, 50)
+    here = theorem(rho, chi, participants, 50).ceiling()
     assert 0 < here <= 1 / 24
-    assert convergence_ceiling(rho + more, chi, participants, 50) <= here
-    assert convergence_ceiling(rho, chi + more, participants, 50) <= here
-    assert convergence_ceiling(rho, chi, participants + 1, 50) >= here
+    assert theorem(rho + more, chi, participants, 50).ceiling() <= here
+    assert theorem(rho, chi + more, participants, 50).ceiling() <= here
+    assert theorem(rho, chi, participants + 1, 50).ceiling() >= here
 
 
 def test_cross_sensitivity_has_no_unit():
-    assert cross_sensitivity(4.0, 9.0, 3.0) == pytest.approx(0.5)
-    assert cross_sensitivity(40.0, 90.0, 30.0) == pytest.approx(0.5)
+    constants = theorem(0.0, 0.5, 1, 2)
+    assert constants.chi == pytest.approx(0.5)
+    scaled = constants._replace(k_shared=40.0, k_personal=90.0, k_cross=30.0)
+    assert scaled.chi == pytest.approx(0.5)
 
 
 @QUICK

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from fedade.core import tree
 from fedade.maths.signals.dynamics import mean_feature
 from fedade.methods import METHODS
 from fedade.theory.client_models import client_models
 from fedade.theory.equations.logistic_head import head_probabilities
-from fedade.theory.landscape import Curvature, landscape
+from fedade.theory.landscape import Curvature, Landscape
 from fedade.theory.oracle import TheorySettings, losses, oracle_of
 
 from ..helpers import clock
@@ -104,7 +105,35 @@ def test_equal_clients_have_equal_gradients(oracle):
     batch = oracle.fresh(9)
     alike = type(batch)(*(part[:1].expand(2, *part.shape[1:]) for part in batch.tensors))
     models = client_models(oracle.deployment, (), {})
-    same, different = landscape(models, alike), landscape(models, batch)
-    assert same.spreads[0] == pytest.approx(0, abs=1e-8)
-    assert different.spreads[0] > 0.01
-    assert same.gradient_norm**2 >= same.squared_norms[0]
+    same, different = Landscape(models, alike), Landscape(models, batch)
+    assert same.slopes().spread == pytest.approx(0, abs=1e-8)
+    assert different.slopes().spread > 0.01
+    assert same.steepness().gradient_norm ** 2 >= same.slopes().shared
+
+
+def test_slopes_and_variances_are_those_of_autograd(oracle):
+    batch, deployment = oracle.fresh(9), oracle.deployment
+    land = Landscape(client_models(deployment, (), {}), batch)
+    names = sorted(deployment.network.trainable())
+    parameters = {name: value.clone().requires_grad_(name in names) for name, value in deployment.parameters.items()}
+
+    def gradient(client, samples):
+        logits = deployment.network.logits(parameters, batch.inputs[client, samples])
+        loss = cross_entropy(logits, batch.labels[client, samples])
+        by_name = dict(zip(names, torch.autograd.grad(loss, [parameters[name] for name in names]), strict=True))
+        return {
+            part: torch.cat([by_name[name].flatten() for name in names if name.startswith(part)])
+            for part in ("body.", "head.")
+        }
+
+    every = [gradient(client, slice(None)) for client in range(3)]
+    mean = torch.stack([own["body."] for own in every]).mean(0)
+    slopes = land.slopes()
+    assert slopes.shared == pytest.approx(float(mean.square().sum()), rel=1e-4)
+    assert slopes.personal == pytest.approx(
+        float(torch.stack([own["head."].square().sum() for own in every]).mean()), rel=1e-4
+    )
+    singles = [[gradient(client, [sample]) for sample in range(64)] for client in range(3)]
+    for part, variance in zip(("body.", "head."), land.steepness()[-2:], strict=True):
+        stacked = torch.stack([torch.stack([own[part] for own in client]) for client in singles])
+        assert variance == pytest.approx(float(stacked.var(1, correction=0).sum(-1).max()), rel=1e-3)

@@ -17,15 +17,15 @@ def side_by_side(function: Callable[..., Tree], *arguments: Tree) -> Tree:
     """
     cores, gradients = torch.get_num_threads(), torch.is_grad_enabled()
 
-    def one(row: int) -> Tree:
+    def of_client(row: int) -> Tree:
         with torch.set_grad_enabled(gradients):
             return function(*(take(argument, row) for argument in arguments))
 
     rows = range(len(leaves(arguments)[0]))
     if cores == 1:
-        return stack([one(row) for row in rows])
+        return stack([of_client(row) for row in rows])
     try:
-        running = [_workers(cores).submit(copy_context().run, one, row) for row in rows]
+        running = [_workers(cores).submit(copy_context().run, of_client, row) for row in rows]
         return stack([future.result() for future in running])
     finally:
         torch.set_num_threads(cores)  # the workers' own number holds for the matrix library of the whole process

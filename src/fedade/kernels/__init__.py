@@ -1,17 +1,14 @@
 """Operations on many clients at once: fused kernels where there are any, and what they compute in plain PyTorch."""
 
 from fedade.kernels.dispatch import absolute_iterations, folded, fused_layers, normalised_pixels
-from fedade.kernels.layer import Chain, Layer, joined, residual_block
+from fedade.kernels.layer import Layer
 from fedade.kernels.reference import Affine
 
 __all__ = [
     "Affine",
-    "Chain",
     "Layer",
     "absolute_iterations",
     "folded",
     "fused_layers",
-    "joined",
     "normalised_pixels",
-    "residual_block",
 ]

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from fedade.kernels.lanes import Dims, as_lanes, mapped_again
+from fedade.kernels.lanes import Dims, LaneGradient, as_lanes, mapped_again, summed_if_shared
 
 BLOCK = 1024
 
@@ -60,7 +60,7 @@ class Fold(Function):
             width = variance + ctx.eps
             of_mean, of_variance = -of_bias * scale * width.rsqrt(), -0.5 * of_scale * scale / width
         own = (
-            gradient if gradient is None or len(gradient) == lanes else gradient.sum(0, keepdim=True)
+            None if gradient is None else summed_if_shared(gradient, lanes)
             for gradient, lanes in zip((of_own, of_scale, of_bias, of_mean, of_variance), ctx.lanes, strict=True)
         )
         return None, *own
@@ -72,8 +72,8 @@ class Fold(Function):
         return mapped_again(info.batch_size, results)
 
 
-class FoldGradient(Function):
-    """The gradient of `Fold` as an operation of its own, so that `vmap` reaches its kernel too."""
+class FoldGradient(LaneGradient):
+    """The gradient of `Fold`."""
 
     @staticmethod
     def forward(
@@ -92,15 +92,6 @@ class FoldGradient(Function):
             *parts, own, of_scale, eps, *_lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
         )
         return own, of_scale
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Nothing is kept: there is no second derivative."""
-
-    @staticmethod
-    def backward(ctx: Any, *_gradients: Tensor) -> None:
-        """Second derivatives are not provided."""
-        raise NotImplementedError("folding has no second derivative; use Affine.combined")
 
     @staticmethod
     def vmap(info: Any, in_dims: Dims, eps: float, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
@@ -161,5 +152,5 @@ def unfold_kernel(
         tl.store(own + (lane * outputs + output) * size + place, gradient * factor, mask=inside)
         total += gradient * value
     back = tl.load(of_bias + lane * of_bias_lane + output)
-    found = tl.sum(total, axis=0) - tl.load(mean + lane * mean_lane + output) * back
-    tl.store(of_scale + lane * outputs + output, found * narrowness)
+    of_factor = tl.sum(total, axis=0) - tl.load(mean + lane * mean_lane + output) * back
+    tl.store(of_scale + lane * outputs + output, of_factor * narrowness)

@@ -106,7 +106,7 @@ class LayerChain(Function):
         needed = ctx.needs_input_grad[1:]
         results = iter(LayerChainGradient.apply(ctx.plan, needed, gradients[0], *ctx.saved_tensors))
         return None, *(
-            _shared(next(results), lanes).to(dtype) if need else None
+            summed_if_shared(next(results), lanes).to(dtype) if need else None
             for need, (lanes, dtype) in zip(needed, ctx.kinds, strict=True)
         )
 
@@ -124,8 +124,21 @@ class LayerChain(Function):
         return (*outputs, *results[-layers:]), (1,) * len(outputs) + (None,) * layers
 
 
-class LayerChainGradient(Function):
-    """The gradient of `LayerChain` as an operation of its own, so that `vmap` reaches its kernels too."""
+class LaneGradient(Function):
+    """A gradient as an operation of its own, so that `vmap` reaches its kernels too; it has no gradient itself."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Tensor | None) -> None:
+        """Second derivatives are not provided."""
+        raise NotImplementedError("fused convolutions have no second derivative; use fedade.kernels.reference")
+
+
+class LayerChainGradient(LaneGradient):
+    """The gradient of `LayerChain`."""
 
     @staticmethod
     def forward(plan: Plan, needed: tuple[bool, ...], gradient: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
@@ -136,15 +149,6 @@ class LayerChainGradient(Function):
             plan.layers, plan.parts(needed), images, weights, gradient, plan.pooled, plan.precision
         )
         return tuple(result for part in results for result in part if result is not None)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Nothing is kept: there is no second derivative."""
-
-    @staticmethod
-    def backward(ctx: Any, *_gradients: Tensor | None) -> None:
-        """Second derivatives are not provided."""
-        raise NotImplementedError("fused convolutions have no second derivative; use fedade.kernels.reference")
 
     @staticmethod
     def vmap(
@@ -194,6 +198,6 @@ def _samples(images: Tensor, dim: int | None, batch: int) -> Tensor:
     return lane_first.flatten(1, 2)
 
 
-def _shared(gradient: Tensor, lanes: int) -> Tensor:
+def summed_if_shared(gradient: Tensor, lanes: int) -> Tensor:
     """The gradient of a tensor that all lanes share is the sum of theirs."""
     return gradient if len(gradient) == lanes else gradient.sum(0, keepdim=True)

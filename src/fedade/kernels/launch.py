@@ -231,23 +231,16 @@ def _launch_product(
     )
 
 
+_WINDOW = (
+    "outputs", "rows", "columns", "group_columns", "row_step", "row_offset", "column_step", "column_offset",
+)  # fmt: skip
+
+
 def _shape_of(window: Window) -> dict[str, int]:
-    return {
-        "HEIGHT": window.source.height,
-        "WIDTH": window.source.width,
-        "CHANNELS": window.source.channels,
-        "OUTPUT_HEIGHT": window.output.height,
-        "OUTPUT_WIDTH": window.output.width,
-        "OUTPUT_CHANNELS": window.output.channels,
-        "OUTPUTS": window.outputs,
-        "ROWS": window.rows,
-        "COLUMNS": window.columns,
-        "GROUP_COLUMNS": window.group_columns,
-        "ROW_STEP": window.row_step,
-        "ROW_OFFSET": window.row_offset,
-        "COLUMN_STEP": window.column_step,
-        "COLUMN_OFFSET": window.column_offset,
-    }
+    """A window's numbers, as the kernels call them."""
+    images = (("", window.source), ("OUTPUT_", window.output))
+    sizes = {f"{of}{name.upper()}": size for of, image in images for name, size in vars(image).items()}
+    return sizes | {name.upper(): getattr(window, name) for name in _WINDOW}
 
 
 def _blocks_of(tiling: Tiling) -> dict[str, Any]:

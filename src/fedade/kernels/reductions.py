@@ -7,19 +7,11 @@ import triton.language as tl
 
 @triton.jit
 def sum_of_partials(
-    partial,
-    total,
-    splits,
-    BIASES: tl.constexpr,
-    OUTPUT_CHANNELS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    KERNEL: tl.constexpr,
-    STRIDE: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCK_SPLITS: tl.constexpr,
+    partial, total, splits,
+    BIASES: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr,
+    STRIDE: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """total[lane] = gradient of packed weights, then of the biases: sums over splits and over the outputs of a group.
 
     The tap in column c met output p at window column c + STRIDE * p.
@@ -51,15 +43,9 @@ def sum_of_partials(
 
 @triton.jit
 def spread_mean_gradient(
-    gradient,
-    gate,
-    output,
-    numbers,
-    PLANE: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    GATED: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    gradient, gate, output, numbers,
+    PLANE: tl.constexpr, CHANNELS: tl.constexpr, GATED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """output[sample, pixel, channel] = gradient[sample, channel] / PLANE, where gate > 0 if GATED."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = place < numbers
@@ -72,14 +58,9 @@ def spread_mean_gradient(
 
 @triton.jit
 def sums_of_pieces(
-    rows,
-    sums,
-    number,
-    per_piece,
-    CHANNELS: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_CHANNELS: tl.constexpr,
-):
+    rows, sums, number, per_piece,
+    CHANNELS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
+):  # fmt: skip
     """sums[lane, piece] = sum of `per_piece` of a lane's rows of CHANNELS numbers."""
     piece = tl.program_id(0)
     lane = tl.program_id(1).to(tl.int64)

@@ -25,53 +25,8 @@ Rule = Callable[[Float[Tensor, " T"], int, Float[Tensor, " T"]], Float[Tensor, "
 """Timesteps 1..T, horizon T and one uniform draw per timestep in; the weights of those timesteps out."""
 
 
-def _linear(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    return steps / horizon
-
-
-def _linear_release(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    return (steps - 1) / max(1, horizon - 1)
-
-
-def _sine(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    period = max(1, round(math.sqrt(horizon)))
-    return torch.sin(math.pi * (steps % period) / period)
-
-
-def _sine_literal(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    return torch.sin(math.pi * steps / math.sqrt(horizon)).abs()
-
-
-def _sine_release(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    period = _release_period(horizon)
-    return (1 + torch.sin(2 * math.pi * ((steps - 1) % period) / period)) / 2
-
-
-def _square(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    return _alternation(steps, max(1, round(math.sqrt(horizon) / 2)))
-
-
-def _square_literal(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    return _alternation(steps, math.sqrt(horizon) / 2)
-
-
-def _square_release(steps: Tensor, horizon: int, _: Tensor) -> Tensor:
-    return _alternation(steps - 1, max(1, _release_period(horizon) // 2))
-
-
-def _bernoulli(_: Tensor, horizon: int, uniforms: Tensor) -> Tensor:
-    return _chain(uniforms < 1 / math.sqrt(horizon))
-
-
-def _bernoulli_literal(_: Tensor, horizon: int, uniforms: Tensor) -> Tensor:
-    return _chain(uniforms >= 1 / math.sqrt(horizon))
-
-
-def _bernoulli_release(steps: Tensor, horizon: int, uniforms: Tensor) -> Tensor:
-    # The released recursion simulates a new chain for every timestep, so its states are independent draws
-    # with the marginal law of a chain that flips with probability 1/√T.
-    probability_of_one = (1 - (1 - 2 / math.sqrt(horizon)) ** (steps - 1)) / 2
-    return (uniforms < probability_of_one).to(steps.dtype)
+def _period(horizon: int) -> int:
+    return max(1, round(math.sqrt(horizon)))
 
 
 def _release_period(horizon: int) -> int:
@@ -107,14 +62,34 @@ VARIANTS: tuple[str, ...] = ("standard", "literal", "release")
 """Names of the readings of each schedule."""
 
 SCHEDULES: Mapping[str, Schedule] = {
-    "lin": Schedule("a straight line from 0 to 1", _linear, release=_linear_release),
-    "sin": Schedule("half sine waves of √T timesteps", _sine, _sine_literal, _sine_release),
-    "squ": Schedule("jumps between 0 and 1 every √T/2 timesteps", _square, _square_literal, _square_release),
+    "lin": Schedule(
+        "a straight line from 0 to 1",
+        standard=lambda steps, horizon, _: steps / horizon,
+        release=lambda steps, horizon, _: (steps - 1) / max(1, horizon - 1),
+    ),
+    "sin": Schedule(
+        "half sine waves of √T timesteps",
+        standard=lambda steps, horizon, _: torch.sin(math.pi * (steps % _period(horizon)) / _period(horizon)),
+        literal=lambda steps, horizon, _: torch.sin(math.pi * steps / math.sqrt(horizon)).abs(),
+        release=lambda steps, horizon, _: (
+            (1 + torch.sin(2 * math.pi * ((steps - 1) % _release_period(horizon)) / _release_period(horizon))) / 2
+        ),
+    ),
+    "squ": Schedule(
+        "jumps between 0 and 1 every √T/2 timesteps",
+        standard=lambda steps, horizon, _: _alternation(steps, max(1, round(math.sqrt(horizon) / 2))),
+        literal=lambda steps, horizon, _: _alternation(steps, math.sqrt(horizon) / 2),
+        release=lambda steps, horizon, _: _alternation(steps - 1, max(1, _release_period(horizon) // 2)),
+    ),
     "ber": Schedule(
         "jumps at random, every √T timesteps on average",
-        _bernoulli,
-        _bernoulli_literal,
-        _bernoulli_release,
+        standard=lambda _, horizon, uniforms: _chain(uniforms < 1 / math.sqrt(horizon)),
+        literal=lambda _, horizon, uniforms: _chain(uniforms >= 1 / math.sqrt(horizon)),
+        # The released recursion simulates a new chain for every timestep, so its states are independent draws
+        # with the marginal law of a chain that flips with probability 1/√T.
+        release=lambda steps, horizon, uniforms: (uniforms < (1 - (1 - 2 / math.sqrt(horizon)) ** (steps - 1)) / 2).to(
+            steps.dtype
+        ),
         random=True,
     ),
 }

@@ -9,8 +9,6 @@ A client keeps 12 bytes per scale and shift (the value and two moments of Adam).
 forward passes per sample; nothing is sent.
 """
 
-from typing import NamedTuple
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -20,18 +18,12 @@ from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
-from fedade.parts.optimisers import AdamOptimiser, OptimiserState
+from fedade.parts.optimisers import AdamOptimiser
+from fedade.parts.participation import Learner
 from fedade.parts.statistics import warn_without_batch_norm
 
 
-class TentClient(NamedTuple):
-    """A client's own scales and shifts."""
-
-    own: dict[str, Tensor]
-    state: OptimiserState
-
-
-class Tent(Method[TentClient]):
+class Tent(Method[Learner]):
     """Entropy minimisation at test time, with the published constants."""
 
     learning_rate: float = Field(1e-3, ge=0)
@@ -46,12 +38,12 @@ class Tent(Method[TentClient]):
             paper="TENT, ICLR 2021",
         )
 
-    def begin(self, ctx: ClientContext) -> TentClient:
+    def begin(self, ctx: ClientContext) -> Learner:
         own = norm_affine(ctx.deployment, "tent")
         warn_without_batch_norm(ctx.deployment, "tent", "it moves the scales of the norms that the model has")
-        return TentClient(own, self.optimiser.start(own))
+        return Learner(own, self.optimiser.start(own))
 
-    def observe(self, ctx: ClientContext, state: TentClient) -> tuple[TentClient, Plan]:
+    def observe(self, ctx: ClientContext, state: Learner) -> tuple[Learner, Plan]:
         """Steps on the mean entropy; the trace gets the entropy that the last of them met."""
 
         def loss(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -65,7 +57,7 @@ class Tent(Method[TentClient]):
             directions, moments = self.optimiser.directions(own, slopes, moments)
             own = {name: value - self.learning_rate * directions[name] for name, value in own.items()}
         plan = {"learning_rate": torch.full_like(entropy, self.learning_rate), "entropy": entropy}
-        return TentClient(own, moments), plan
+        return Learner(own, moments), plan
 
-    def predict(self, ctx: ClientContext, state: TentClient) -> Tensor:
+    def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
         return own_batch_logits(ctx, state.own).softmax(-1)

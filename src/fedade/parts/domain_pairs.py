@@ -1,17 +1,24 @@
-"""Steps of one client on labelled source samples beside unlabelled target samples."""
+"""Domain adaptation of one client: steps on labelled source samples beside unlabelled target samples."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
+from torch.func import grad
 from torch.nn.functional import cross_entropy
 
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
+from fedade.core.method import Method
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree, tree_map
 from fedade.maths.counter import permutation
+from fedade.parts.composition import trainable
+from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.rates import RateBounds
 
 
 class DomainPair(NamedTuple):
@@ -29,6 +36,70 @@ class Embedded(NamedTuple):
     source_logits: Tensor
     target_features: Tensor
     target_logits: Tensor
+
+
+class AdaptingClient(NamedTuple):
+    """A model of its own, what else it remembers and learns, the steps taken so far, and the optimiser's state."""
+
+    own: dict[str, Tensor]
+    memory: dict[str, Tensor]
+    discriminators: dict[str, Any]
+    steps: Tensor
+    state: OptimiserState
+
+
+class DomainAdaptation(Method[AdaptingClient]):
+    """A method that descends the cross-entropy of the reference set, plus something that the stream's samples tell."""
+
+    pace: Literal["low", "mid", "high"] = "mid"
+    rate: RateBounds = RateBounds()
+    steps: int = Field(4, ge=0)
+    """Gradient steps per timestep."""
+    pair_size: int = Field(32, ge=1)
+    """Labelled samples in a step, and as many unlabelled ones."""
+    discriminator_width: int = Field(64, ge=1)
+    optimiser: Optimiser = Optimiser()
+    """Moves the model; discriminators take plain steps."""
+    discriminator_rate: float = Field(1e-2, ge=0)
+    """Learning rate of the discriminators, where there are any."""
+
+    def first_state(self, deployment: Deployment, memory: dict[str, Tensor], discriminators: Tree) -> AdaptingClient:
+        """The deployed model, which nothing has moved yet."""
+        own = trainable(deployment)
+        start = self.optimiser.start(own)
+        return AdaptingClient(own, memory, discriminators, torch.zeros_like(deployment.accuracy), start)
+
+    @abstractmethod
+    def stream_loss(
+        self, embedded: Embedded, own: Parameters, discriminators: Tree, client: AdaptingClient
+    ) -> tuple[Tensor, Tensor]:
+        """What is added to the cross-entropy, and what of it the trace gets."""
+
+    def adapt(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Tensor, Tensor]:
+        """A client after all steps of a timestep, its rate, and what the last step gave to the trace."""
+        rate = self.rate.rate(self.pace, torch.zeros_like(state.steps))
+        noted = torch.zeros_like(rate)
+        for pair in domain_pairs(ctx, self.steps, self.pair_size):
+            state, noted = self._step(ctx.deployment, state, pair, rate)
+        return state, rate, noted
+
+    def _step(
+        self, deployment: Deployment, client: AdaptingClient, pair: DomainPair, rate: Tensor
+    ) -> tuple[AdaptingClient, Tensor]:
+        def loss(own: dict[str, Tensor], discriminators: Tree) -> tuple[Tensor, Tensor]:
+            embedded = embed(deployment, own, pair)
+            added, noted = self.stream_loss(embedded, own, discriminators, client)
+            return cross_entropy(embedded.source_logits, pair.source_labels) + added, noted
+
+        slopes, noted = grad(loss, argnums=(0, 1), has_aux=True)(client.own, client.discriminators)
+        directions, state = self.optimiser.directions(client.own, slopes[0], client.state)
+        moved = client._replace(
+            own=_descended(client.own, directions, rate),
+            discriminators=_descended(client.discriminators, slopes[1], self.discriminator_rate),
+            steps=client.steps + 1,
+            state=state,
+        )
+        return moved, noted
 
 
 def domain_pairs(ctx: ClientContext, steps: int, batch_size: int) -> Iterator[DomainPair]:
@@ -50,13 +121,7 @@ def embed(deployment: Deployment, own: Parameters, pair: DomainPair) -> Embedded
     return Embedded(features[:size], logits[:size], features[size:], logits[size:])
 
 
-def source_loss(embedded: Embedded, pair: DomainPair) -> Tensor:
-    """Cross-entropy on the labelled batch: what keeps the classes in place while features move."""
-    return cross_entropy(embedded.source_logits, pair.source_labels)
-
-
-def descended(values: Tree, gradients: Tree, rate: Tensor | float) -> Tree:
-    """One step of plain gradient descent on a tree of tensors."""
+def _descended(values: Tree, gradients: Tree, rate: Tensor | float) -> Tree:
     return tree_map(lambda value, slope: value - rate * slope, values, gradients)
 
 

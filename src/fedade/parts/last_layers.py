@@ -85,7 +85,7 @@ def loss(deployment: Deployment, head: Parameters, examination: Examination) -> 
 def losses(probabilities: Tensor, examination: Examination) -> Tensor:
     """The same of several predictions `[M, n, K]`; finite where a probability has vanished."""
     logarithms = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
-    return vmap(lambda one: estimated_risk(one, examination.labels, examination.weights))(logarithms)
+    return vmap(lambda logits: estimated_risk(logits, examination.labels, examination.weights))(logarithms)
 
 
 def stepped(

@@ -44,13 +44,13 @@ def adaptable(deployment: Deployment) -> dict[str, Tensor]:
 def _norm_layers(deployment: Deployment) -> list[dict[str, Tensor]]:
     """Scale and shift of each layer, in the network's order; by the name of its class: libraries bring their own."""
     network, parameters = deployment.network, deployment.parameters
-    found = [
+    layers = [
         {name: parameters[name] for name in (f"{part}.{layer}.weight", f"{part}.{layer}.bias") if name in parameters}
         for part, modules in (("body", network.body), ("head", network.head))
         for layer, module in modules.named_modules()
         if "norm" in type(module).__name__.lower()
     ]
-    return [layer for layer in found if layer]
+    return [layer for layer in layers if layer]
 
 
 def _last_stage(layers: list[dict[str, Tensor]]) -> int:

@@ -54,10 +54,10 @@ class Optimiser(BaseModel):
 
     def direction(self, vector: Tensor, gradient: Tensor, state: OptimiserState) -> tuple[Tensor, OptimiserState]:
         """What to multiply by the learning rate and subtract, and the state after the step."""
-        found = gradient if self.clip is None else clipped(gradient, self.clip)
+        direction = gradient if self.clip is None else clipped(gradient, self.clip)
         if isinstance(state, Moments):
-            found, state = adam_direction(found, state)
-        return (found + self.weight_decay * vector if self.weight_decay else found), state
+            direction, state = adam_direction(direction, state)
+        return (direction + self.weight_decay * vector if self.weight_decay else direction), state
 
     def directions(
         self, moving: Parameters, gradients: Parameters, state: OptimiserState
@@ -66,8 +66,8 @@ class Optimiser(BaseModel):
         if self._is_plain:
             return dict(gradients), state
         layout = Layout.by_name(moving)
-        found, state = self.direction(layout.join(moving), layout.join(gradients), state)
-        return layout.named(found), state
+        direction, state = self.direction(layout.join(moving), layout.join(gradients), state)
+        return layout.named(direction), state
 
     @property
     def _is_plain(self) -> bool:

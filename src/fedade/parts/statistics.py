@@ -41,8 +41,8 @@ def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float)
     """
     batch = {
         f"{layer}.{name}": value
-        for layer, found in seen.items()
-        for name, value in (("running_mean", found.mean), ("running_var", found.variance))
+        for layer, statistics in seen.items()
+        for name, value in (("running_mean", statistics.mean), ("running_var", statistics.variance))
     }
     return {
         name: (1 - momentum) * parameters[name] + momentum * value.detach()

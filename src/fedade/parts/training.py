@@ -75,7 +75,8 @@ class Training:
         if self._draws_reference:
             weights = class_weights(self.prior, self.ctx.reference.labels)
             return prior_draws(key, weights, samples, epochs, self.batch_size)
-        return minibatches(key, num_examples(self.ctx.reference, self.objective, samples), epochs, self.batch_size)
+        examples = examples_per_epoch(self.ctx.reference, self.objective, samples, self.reference_draws)
+        return minibatches(key, examples, epochs, self.batch_size)
 
     def joint(
         self, moving: Parameters, fixed: Parameters, minibatches: Minibatches, state: OptimiserState
@@ -210,9 +211,11 @@ def _in_proportion(key: Tensor, weights: Tensor, count: int, purpose: int) -> Te
     return ((targets >= cumulative) & (cumulative < total)).sum(-1)
 
 
-def num_examples(reference: Reference | ReferenceRows, objective: Objective, samples: int) -> int:
-    """Size of the set that an objective's minibatches are rows of."""
-    return len(reference.labels) if objective.examples[0] == "reference" else samples
+def examples_per_epoch(
+    reference: Reference | ReferenceRows, objective: Objective, samples: int, draws: ReferenceDraws
+) -> int:
+    """How many examples an epoch reads: the batch's samples, or as many; or the whole reference set."""
+    return len(reference.labels) if objective.examples[0] == "reference" and draws == "epoch" else samples
 
 
 def dropped(features: Tensor, mask: Tensor) -> Tensor:

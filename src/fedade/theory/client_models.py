@@ -19,9 +19,14 @@ class ClientModels(NamedTuple):
     own: dict[str, Tensor]
     """`[c, ...]`"""
 
-    def one(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """All tensors of one client, from its row of `own`."""
+    def model_with(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All tensors of a client, from its row of `own`."""
         return {**self.deployment.parameters, **self.shared, **own}
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything differs, or may differ, from what was deployed."""
+        return bool(self.own or self.shared)
 
     @property
     def has_common_body(self) -> bool:
@@ -56,11 +61,11 @@ def client_models(deployment: Deployment, clients: Tree, server: Tree) -> Client
 
 
 def _parameters(deployment: Deployment, state: Tree, axes: int) -> dict[str, Tensor] | None:
-    found: dict[str, Tensor] = {}
+    parameters: dict[str, Tensor] = {}
     for place, leaf in tree.to_named(state, "").items():
         for name, deployed in deployment.parameters.items():
             if place.endswith(f"['{name}']"):
-                if name in found or leaf.shape[axes:] != deployed.shape:
+                if name in parameters or leaf.shape[axes:] != deployed.shape:
                     return None
-                found[name] = leaf
-    return found
+                parameters[name] = leaf
+    return parameters

@@ -37,7 +37,7 @@ def _finetuned(oracle: Oracle, models: ClientModels, timestep: int) -> tuple[Par
     train, held_out = (oracle.fresh(timestep, purpose) for purpose in ("theory-training", "theory-validation"))
 
     def loss(moving: Parameters, own: Parameters, inputs: Tensor, labels: Tensor) -> Tensor:
-        parameters = {**models.one(own), **moving}
+        parameters = {**models.model_with(own), **moving}
         return cross_entropy(models.deployment.network.logits(parameters, inputs), labels)
 
     moved = models.trainable(len(train.labels))
@@ -56,11 +56,11 @@ def _finetuned(oracle: Oracle, models: ClientModels, timestep: int) -> tuple[Par
 
 
 def _logits(models: ClientModels, moved: Parameters, inputs: Tensor) -> Tensor:
-    def one(moving: Parameters, own: Parameters, seen: Tensor) -> Tensor:
-        return models.deployment.network.logits({**models.one(own), **moving}, seen)
+    def of_client(moving: Parameters, own: Parameters, seen: Tensor) -> Tensor:
+        return models.deployment.network.logits({**models.model_with(own), **moving}, seen)
 
-    found: Tensor = vmap(one)(moved, models.own, inputs)
-    return found
+    logits: Tensor = vmap(of_client)(moved, models.own, inputs)
+    return logits
 
 
 def _along(flags: Tensor, values: Tensor) -> Tensor:

@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import grad, grad_and_value, vjp, vmap
 from torch.nn.functional import cross_entropy
 
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
 from fedade.theory.client_models import ClientModels
-from fedade.theory.equations.convergence import gradient_diversity
 from fedade.theory.equations.power_iteration import largest_singular_value
 
 GRADIENT_SAMPLES = 64
@@ -25,90 +24,100 @@ Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
 
 
-class Landscape(NamedTuple):
-    """At one timestep, or over several."""
+class Slopes(NamedTuple):
+    """The clients' losses and gradients at one moment."""
+
+    loss: float
+    """Mean loss."""
+    shared: float
+    """Δ_ψ = ‖∇_ψ F‖² of the mean loss."""
+    personal: float
+    """Δ_φ = (1/C) Σ_c ‖∇_φ F_c‖²"""
+    spread: float
+    """(1/C) Σ_c ‖∇_ψ F_c − ∇_ψ F‖²"""
+
+
+class Steepness(NamedTuple):
+    """The largest gradients and curvatures of a moment, or of several."""
 
     gradient_norm: float
-    """G: largest gradient norm of a single sample, in all parameters."""
+    """G: norm of a single sample's gradient, in all parameters."""
     k_shared: float
-    """K_ψ: largest norm of the Hessian's block of the shared parameters."""
+    """K_ψ: norm of the Hessian's block of the shared parameters."""
     k_personal: float
     """K_φ"""
     k_cross: float
     """K_ψφ"""
-    spreads: tuple[float, ...]
-    """(1/C) Σ_c ‖∇_ψ F_c − ∇_ψ F‖² at every timestep."""
-    squared_norms: tuple[float, ...]
-    """‖∇_ψ F‖² at every timestep."""
-
-    @classmethod
-    def over(cls, several: Sequence["Landscape"]) -> "Landscape":
-        """The largest of each constant, and all points of the gradient diversity."""
-        return cls(
-            max(one.gradient_norm for one in several),
-            max(one.k_shared for one in several),
-            max(one.k_personal for one in several),
-            max(one.k_cross for one in several),
-            tuple(value for one in several for value in one.spreads),
-            tuple(value for one in several for value in one.squared_norms),
-        )
-
-    def diversity(self) -> tuple[float, float]:
-        """ρ² and δ²."""
-        return gradient_diversity(torch.tensor(self.spreads), torch.tensor(self.squared_norms))
+    variance_shared: float
+    """Variance of a single sample's gradient by ψ."""
+    variance_personal: float
 
 
-def landscape(models: ClientModels, batch: Batch) -> Landscape:
-    """Gradients and curvatures of the clients' models, on labelled draws of theirs."""
-    clients = len(batch.labels)
-    stacked = models.trainable(clients)
-    every = [{name: value[client] for name, value in stacked.items()} for client in range(clients)]
-    statistics = [{name: value[client] for name, value in models.own.items()} for client in range(clients)]
-    split = models.deployment.split
-    shared = [name for name in stacked if split.is_shared(name)]
-    personal = [name for name in stacked if not split.is_shared(name)]
+class Landscape:
+    """The loss around the clients' models, on labelled draws of theirs."""
 
-    def loss_on(client: int, inputs: Tensor, labels: Tensor) -> Loss:
+    def __init__(self, models: ClientModels, batch: Batch) -> None:
+        self.models, self.batch = models, batch
+        stacked, clients = models.trainable(len(batch.labels)), range(len(batch.labels))
+        self.points = [{name: value[client] for name, value in stacked.items()} for client in clients]
+        self.shared = [name for name in stacked if models.deployment.split.is_shared(name)]
+        self.personal = [name for name in stacked if not models.deployment.split.is_shared(name)]
+
+    def loss(self, client: int, inputs: Tensor, labels: Tensor) -> Loss:
+        """A client's loss on samples, as a function of what its steps may move."""
+        own = {name: value[client] for name, value in self.models.own.items()}
+
         def loss(moving: Parameters) -> Tensor:
-            parameters = {**models.one(statistics[client]), **moving}
-            return cross_entropy(models.deployment.network.logits(parameters, inputs), labels)
+            logits = self.models.deployment.network.logits({**self.models.model_with(own), **moving}, inputs)
+            return cross_entropy(logits, labels)
 
         return loss
 
-    losses = [loss_on(client, batch.inputs[client], batch.labels[client]) for client in range(clients)]
-    gradients = torch.stack([_flat(grad(loss)(own), shared) for loss, own in zip(losses, every, strict=True)])
-    mean = gradients.mean(0)
-    spread = float((gradients - mean).square().sum(1).mean())
-    norms = [
-        _sample_gradient_norms(loss_on, client, own, batch.inputs[client], batch.labels[client])
-        for client, own in enumerate(every)
-    ]
-    few = slice(CURVATURE_SAMPLES)
-    curved = [
-        Curvature(loss_on(client, batch.inputs[client, few], batch.labels[client, few]), own)
-        for client, own in enumerate(every[:CURVATURE_CLIENTS])
-    ]
-    squared = float(mean.square().sum())
-    return Landscape(
-        float(torch.cat(norms).max()),
-        max(one.block_norm(shared, shared) for one in curved),
-        max(one.block_norm(personal, personal) for one in curved),
-        max(one.block_norm(shared, personal) for one in curved),
-        (spread,),
-        (squared,),
-    )
+    def slopes(self) -> Slopes:
+        """Losses and gradients of all clients."""
+        measured = [grad_and_value(self._loss_on(client, slice(None)))(own) for client, own in enumerate(self.points)]
+        shared = torch.stack([_flat(gradient, self.shared) for gradient, _ in measured])
+        personal = torch.stack([_flat(gradient, self.personal) for gradient, _ in measured])
+        mean = shared.mean(0)
+        return Slopes(
+            float(torch.stack([loss for _, loss in measured]).mean()),
+            float(mean.square().sum()),
+            float(personal.square().sum(1).mean()),
+            float((shared - mean).square().sum(1).mean()),
+        )
 
+    def steepness(self) -> Steepness:
+        """The largest gradients of samples, and curvatures at some clients' models."""
+        squares = torch.stack([self._sample_squares(client) for client in range(len(self.points))])
+        means = torch.tensor([self._mean_squares(client) for client in range(len(self.points))]).to(squares)
+        variances = (squares.mean(1) - means).clamp_min(0).amax(0)
+        curvatures = [
+            Curvature(self._loss_on(client, slice(CURVATURE_SAMPLES)), own)
+            for client, own in enumerate(self.points[:CURVATURE_CLIENTS])
+        ]
+        blocks = ((self.shared, self.shared), (self.personal, self.personal), (self.shared, self.personal))
+        norms = [max(curvature.block_norm(*block) for curvature in curvatures) for block in blocks]
+        return Steepness(float(squares.sum(-1).max().sqrt()), *norms, *variances.tolist())
 
-def _sample_gradient_norms(
-    loss_on: Callable[[int, Tensor, Tensor], Loss], client: int, own: Parameters, inputs: Tensor, labels: Tensor
-) -> Tensor:
-    def norm(one_input: Tensor, one_label: Tensor) -> Tensor:
-        gradient = grad(loss_on(client, one_input.unsqueeze(0), one_label.unsqueeze(0)))(own)
-        length: Tensor = torch.linalg.vector_norm(_flat(gradient, list(own)))
-        return length
+    def _loss_on(self, client: int, samples: slice) -> Loss:
+        return self.loss(client, self.batch.inputs[client, samples], self.batch.labels[client, samples])
 
-    norms: Tensor = vmap(norm, chunk_size=_CHUNK)(inputs[:GRADIENT_SAMPLES], labels[:GRADIENT_SAMPLES])
-    return norms
+    def _sample_squares(self, client: int) -> Tensor:
+        """Squared norms of single samples' gradients by ψ and by φ, `[n, 2]`."""
+
+        def squares(sample: Tensor, label: Tensor) -> Tensor:
+            gradient = grad(self.loss(client, sample.unsqueeze(0), label.unsqueeze(0)))(self.points[client])
+            return torch.stack([_flat(gradient, names).square().sum() for names in (self.shared, self.personal)])
+
+        few = slice(GRADIENT_SAMPLES)
+        mapped = vmap(squares, chunk_size=_CHUNK)
+        every: Tensor = mapped(self.batch.inputs[client, few], self.batch.labels[client, few])
+        return every
+
+    def _mean_squares(self, client: int) -> list[float]:
+        """Squared norms of the mean gradient of the same samples."""
+        gradient = grad(self._loss_on(client, slice(GRADIENT_SAMPLES)))(self.points[client])
+        return [float(_flat(gradient, names).square().sum()) for names in (self.shared, self.personal)]
 
 
 class Curvature:
@@ -123,13 +132,13 @@ class Curvature:
         """Largest singular value of the block with these rows and columns; approached from below."""
         size = sum(self.point[name].numel() for name in columns)
         start = torch.from_numpy(Seeds(0).generator("power-iteration").standard_normal(size))
-        found = largest_singular_value(
+        norm = largest_singular_value(
             lambda vector: self._product(vector, columns, rows),
             lambda vector: self._product(vector, rows, columns),
             start.to(next(iter(self.point.values()))),
             _ITERATIONS,
         )
-        return float(found)
+        return float(norm)
 
     def _product(self, vector: Tensor, into: Sequence[str], out_of: Sequence[str]) -> Tensor:
         direction = {name: torch.zeros_like(value) for name, value in self.point.items()}

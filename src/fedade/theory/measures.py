@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +19,17 @@ from fedade.maths.signals import dynamics
 from fedade.maths.signals.distances import without_noise_floor
 from fedade.methods.fed_ade import FedAde
 from fedade.parts.objectives import OBJECTIVES
-from fedade.parts.training import num_examples
-from fedade.theory.equations import path_lengths as theory
-from fedade.theory.equations.convergence import convergence_ceiling, cross_sensitivity
+from fedade.parts.training import examples_per_epoch
+from fedade.theory.equations.convergence import Convergence, gradient_diversity
+from fedade.theory.equations.path_lengths import (
+    cosine_path_length,
+    l1_path_length,
+    smallest_singular_value,
+    surrogate_error_bound,
+)
 from fedade.theory.equations.recovery import recovery
 from fedade.theory.equations.regret import dynamic_regret, interval_regret
 from fedade.theory.equations.regret_bound import BoundConstants, bound_terms, optimal_rate, optimal_rate_order
-from fedade.theory.landscape import Landscape
 from fedade.theory.oracle import Oracle
 from fedade.theory.replay import Replay, Summaries
 
@@ -58,16 +63,16 @@ def panel(table: pa.Table, method: str, seed: int, num_timesteps: int) -> Record
 
 
 def measures_of(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Replay) -> Measures:
-    """Every measure that this run has, by its name in `fedade.theory.results.MEASURES`."""
-    signals = _signals(recorded, seen.summaries)
+    """Every measure that this run has, by its name in docs/theory.md."""
+    signals, paths = _signals(recorded, seen.summaries), _paths(oracle, recorded, seen.summaries)
     measures = {
         **signals,
-        **_paths(oracle, recorded, seen.summaries),
+        **paths,
+        "sigma_min": smallest_singular_value(oracle.deployment.confusion),
         **_regrets(oracle, seen),
-        **_bound(oracle, recorded, seen, signals.get("s", math.nan)),
-        **_ceiling(clock, oracle, seen.landscape),
+        **_bound(oracle, recorded, seen, signals["s"], paths["v_l1"]),
+        **_convergence(clock, oracle, recorded, seen),
         **_recoveries(oracle, recorded),
-        "sigma_min": float(theory.smallest_singular_value(oracle.deployment.confusion)),
         "observed_clients": float(len(oracle.clients)),
         "observed_timesteps": float(len(oracle.timesteps)),
     }
@@ -78,21 +83,20 @@ def _signals(recorded: RecordedRun, summaries: Summaries) -> Measures:
     """S̄ of all clients as the run noted it, else as the replay saw it on some; corrected ones from the replay."""
     raw, corrected = replayed_signals(summaries)
     if "s_unc" in recorded.columns and "s_rep" in recorded.columns:
-        raw = (torch.from_numpy(recorded.columns[name]).double() for name in ("s_unc", "s_rep"))
-    unc, rep = map(theory.cumulative_signal, raw)
-    clean_unc, clean_rep = map(theory.cumulative_signal, corrected)
-    clean = theory.combined_surrogate(clean_unc, clean_rep)
+        raw = [torch.from_numpy(recorded.columns[name]).double() for name in ("s_unc", "s_rep")]
+    unc, rep = (signal.sum(-1) for signal in raw)
+    clean_unc, clean_rep = (signal.sum(-1) for signal in corrected)
     return {
         **_spread("s_unc", unc),
         **_spread("s_rep", rep),
-        **_spread("s", theory.combined_surrogate(unc, rep)),
+        **_spread("s", (unc + rep) / 2),
         "s_unc_corrected": float(clean_unc.mean()),
         "s_rep_corrected": float(clean_rep.mean()),
-        **_spread("s_corrected", clean),
+        **_spread("s_corrected", (clean_unc + clean_rep) / 2),
     }
 
 
-def replayed_signals(summaries: Summaries) -> tuple[Any, Any]:
+def replayed_signals(summaries: Summaries) -> tuple[list[Tensor], list[Tensor]]:
     """S_unc and S_rep of the observed clients, `[c, T]`: as they are, and beyond the noise of finite batches."""
     raw, corrected = [], []
     for measure, values, floors in (
@@ -107,33 +111,27 @@ def replayed_signals(summaries: Summaries) -> tuple[Any, Any]:
 def _paths(oracle: Oracle, recorded: RecordedRun, summaries: Summaries) -> Measures:
     """True path lengths of all clients; how far the signals are from them, of the observed ones."""
     everyone, truth = oracle.priors(recorded.clients), oracle.priors(oracle.clients)
-    (unc, rep), _ = replayed_signals(summaries)
-    prediction, feature = summaries.prediction.double().cpu(), summaries.feature.double().cpu()
-    true_feature = summaries.true_feature.double().cpu()
-    v_rep = theory.representation_path_length(true_feature)
-    unc_error = theory.cumulative_signal(unc.double().cpu()) - theory.cosine_path_length(truth)
-    rep_error = theory.cumulative_signal(rep.double().cpu()) - v_rep
+    unc, rep = (signal.double().cpu().sum(-1) for signal in replayed_signals(summaries)[0])
+    prediction, feature, true_feature = (
+        value.double().cpu() for value in (summaries.prediction, summaries.feature, summaries.true_feature)
+    )
+    v_rep = cosine_path_length(true_feature) / 2
     return {
-        **_spread("v_l1", theory.l1_path_length(everyone)),
-        **_spread("v_cos", theory.cosine_path_length(everyone)),
+        **_spread("v_l1", l1_path_length(everyone)),
+        **_spread("v_cos", cosine_path_length(everyone)),
         **_spread("v_rep", v_rep),
-        "unc_error": float(unc_error.abs().mean()),
-        "unc_error_bound": float(_error_bound(prediction, truth).mean()),
-        "rep_error": float(rep_error.abs().mean()),
-        "rep_error_bound": float(_error_bound(feature, true_feature).mean() / 2),
+        "unc_error": float((unc - cosine_path_length(truth)).abs().mean()),
+        "unc_error_bound": float(surrogate_error_bound(prediction, truth).mean()),
+        "rep_error": float((rep - v_rep).abs().mean()),
+        "rep_error_bound": float(surrogate_error_bound(feature, true_feature).mean() / 2),
     }
-
-
-def _error_bound(estimates: Tensor, truths: Tensor) -> Tensor:
-    errors = torch.linalg.vector_norm(estimates - truths, dim=-1)
-    return theory.surrogate_error_bound(errors, theory.cosine_lipschitz_constant(estimates, truths))
 
 
 def _regrets(oracle: Oracle, seen: Replay) -> Measures:
     """Regret against every comparator, within the run and within its periods."""
     weights = torch.from_numpy(oracle.weights)
     against = oracle.fixed_comparators | ({} if seen.finetuned is None else {"finetune": seen.finetuned})
-    found = {
+    regrets = {
         "loss": _weighted_mean(seen.losses.cross_entropy, weights),
         "error": _weighted_mean(seen.losses.error, weights),
     }
@@ -142,31 +140,33 @@ def _regrets(oracle: Oracle, seen: Replay) -> Measures:
     for name, best in against.items():
         pair = (seen.losses.cross_entropy.cpu(), best.cross_entropy.cpu(), weights)
         periods = interval_regret(*pair, torch.from_numpy(oracle.timesteps), period).mean(0)
-        found |= {
+        regrets |= {
             f"loss_{name}": _weighted_mean(best.cross_entropy, weights),
             **_spread(f"regret_{name}", dynamic_regret(*pair)),
             f"regret_01_{name}": float(dynamic_regret(seen.losses.error.cpu(), best.error.cpu(), weights).mean()),
             f"interval_regret_{name}_max": float(periods.max()),
             f"interval_regret_{name}_sd": _deviation(periods),
         }
-    return found
+    return regrets
 
 
-def _bound(oracle: Oracle, recorded: RecordedRun, seen: Replay, cumulative_signal: float) -> Measures:
+def _bound(oracle: Oracle, recorded: RecordedRun, seen: Replay, signal: float, path: float) -> Measures:
     """The bound's terms at the run's mean rate and at the best one, where a run has a rate and moves a model."""
-    if "learning_rate" not in recorded.columns or seen.landscape is None:
+    if "learning_rate" not in recorded.columns or seen.steepness is None:
         return {}
-    rate = float(np.nanmean(recorded.columns["learning_rate"]))
+    rate, horizon = float(np.nanmean(recorded.columns["learning_rate"])), oracle.streams.num_timesteps
     constants = BoundConstants(
         num_classes=oracle.deployment.num_classes,
-        gradient_norm=seen.landscape.gradient_norm,
+        gradient_norm=seen.steepness.gradient_norm,
         loss=seen.loss_bound,
         radius=seen.radius,
-        singular_value=float(theory.smallest_singular_value(oracle.deployment.confusion)),
-        cumulative_signal=cumulative_signal,
-        num_timesteps=oracle.streams.num_timesteps,
+        singular_value=smallest_singular_value(oracle.deployment.confusion),
+        variation=signal,
+        num_timesteps=horizon,
     )
     terms, best = bound_terms(constants, rate), optimal_rate(constants)
+    # B V^L1 bounds how far losses moved only while P(x | y) stays.
+    of_path = None if oracle.streams.settings.shifts_inputs else bound_terms(replace(constants, variation=path), rate)
     return {
         "rate": rate,
         "gradient_norm": constants.gradient_norm,
@@ -176,39 +176,84 @@ def _bound(oracle: Oracle, recorded: RecordedRun, seen: Replay, cumulative_signa
         "bound_projection": terms.projection,
         "bound_adaptation": terms.adaptation,
         "bound": terms.total,
-        "rate_star_order": optimal_rate_order(cumulative_signal, constants.num_timesteps),
+        "bound_adaptation_l1": math.nan if of_path is None else of_path.adaptation,
+        "bound_l1": math.nan if of_path is None else of_path.total,
+        "rate_star_order": optimal_rate_order(signal, horizon),
         "rate_star": best,
         "bound_at_rate_star": bound_terms(constants, best).total,
     }
 
 
-def _ceiling(clock: Clock, oracle: Oracle, land: Landscape | None) -> Measures:
-    """The largest rates of which the convergence theorem speaks, with what was measured in place of its constants."""
-    if land is None:
+def _convergence(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Replay) -> Measures:
+    """The convergence theorem's ceiling and both sides of its inequality, with measured values for its constants."""
+    steep = seen.steepness
+    if steep is None:
         return {}
-    rho_squared, delta_squared = land.diversity()
-    chi = cross_sensitivity(land.k_shared, land.k_personal, land.k_cross)
-    participants = clock.rounds.participants(clock.seeds, clock.num_clients, None).shape[1]
-    ceiling = convergence_ceiling(rho_squared, chi, participants, clock.num_clients)
-    steps = _local_steps(clock.method, oracle)
+    loss, shared, personal, spread = (torch.tensor(column).double() for column in zip(*seen.slopes, strict=True))
+    rho_squared, delta_squared = gradient_diversity(spread, shared)
+    steps = local_steps(clock.method, oracle)
+    theorem = Convergence(
+        steep.k_shared,
+        steep.k_personal,
+        steep.k_cross,
+        rho_squared,
+        delta_squared,
+        steep.variance_shared / steps.samples,
+        steep.variance_personal / steps.samples,
+        participants=clock.rounds.participants(clock.seeds, clock.num_clients, None).shape[1],
+        num_clients=clock.num_clients,
+    )
+    # A step's rate times these is the theorem's η, for ψ and for φ.
+    scales = (steep.k_shared * steps.shared, steep.k_personal * steps.personal)
+    rates = [scale * float(np.nanmean(recorded.columns.get("learning_rate", math.nan))) for scale in scales]
+    applies = min(rates) > 0
     return {
-        "k_shared": land.k_shared,
-        "k_personal": land.k_personal,
-        "chi": chi,
+        "k_shared": theorem.k_shared,
+        "k_personal": theorem.k_personal,
+        "chi": theorem.chi,
         "rho_squared": rho_squared,
         "delta_squared": delta_squared,
-        "ceiling": ceiling,
-        "ceiling_shared": ceiling / (land.k_shared * steps),
-        "ceiling_personal": ceiling / (land.k_personal * steps),
+        "steps_shared": steps.shared,
+        "steps_personal": steps.personal,
+        "ceiling": theorem.ceiling(),
+        "ceiling_shared": theorem.ceiling() / scales[0] if applies else math.nan,
+        "ceiling_personal": theorem.ceiling() / scales[1] if applies else math.nan,
+        "descent": theorem.descent(float(shared.mean()), float(personal.mean())),
+        # Losses before a timestep's rounds; no cross-entropy is below 0.
+        "descent_bound": theorem.descent_bound(
+            float(loss[::2].mean()), (min(rates), max(rates)), clock.rounds.per_timestep, round(steps.personal)
+        )
+        if applies
+        else math.nan,
     }
 
 
-def _local_steps(method: Method, oracle: Oracle) -> float:
-    """E: gradient steps of a participant in a round; NaN for methods that count otherwise."""
+class LocalSteps(NamedTuple):
+    """E: a participant's gradient steps in a round, and the samples of each."""
+
+    shared: float
+    """Steps that move ψ: the joint ones."""
+    personal: float
+    """Steps that move φ: all."""
+    samples: float
+
+
+def local_steps(method: Method, oracle: Oracle) -> LocalSteps:
+    """The steps that Fed-ADE takes, as its epochs read the data; NaN for methods that count otherwise."""
     if not isinstance(method, FedAde):
-        return math.nan
-    examples = num_examples(oracle.deployment.reference, OBJECTIVES[method.objective], oracle.streams.settings.samples)
-    return (method.joint_epochs + method.personal_epochs) * math.ceil(examples / method.batch_size)
+        return LocalSteps(math.nan, math.nan, math.nan)
+    examples = examples_per_epoch(
+        oracle.deployment.reference,
+        OBJECTIVES[method.objective],
+        oracle.streams.settings.samples,
+        method.reference_draws,
+    )
+    per_epoch = float(math.ceil(examples / method.batch_size))
+    return LocalSteps(
+        method.joint_epochs * per_epoch,
+        (method.joint_epochs + method.personal_epochs) * per_epoch,
+        min(examples, method.batch_size),
+    )
 
 
 def _recoveries(oracle: Oracle, recorded: RecordedRun) -> Measures:
@@ -216,14 +261,14 @@ def _recoveries(oracle: Oracle, recorded: RecordedRun) -> Measures:
     name = "accuracy_fresh" if "accuracy_fresh" in recorded.columns else "accuracy_post"
     accuracies = torch.from_numpy(recorded.columns[name])
     weights = torch.from_numpy(np.ascontiguousarray(oracle.streams.schedule[recorded.clients]))
-    found: Measures = {}
+    recoveries: Measures = {}
     for direction, towards in (("away", 1), ("back", 0)):
         steps, count = recovery(accuracies, weights, towards)
-        found |= {
+        recoveries |= {
             f"recovery_{direction}": math.nan if steps is None else float(steps),
             f"changes_{direction}": float(count),
         }
-    return found
+    return recoveries
 
 
 def _spread(name: str, values: Tensor) -> Measures:

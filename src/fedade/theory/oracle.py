@@ -1,6 +1,6 @@
 """What only a simulator can know of its clients: fresh labelled draws, true mean features, losses of comparators."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -58,6 +58,11 @@ class Losses(NamedTuple):
 
     cross_entropy: Tensor
     error: Tensor
+
+    @classmethod
+    def over_time(cls, means: Sequence[tuple[Tensor, Tensor]]) -> "Losses":
+        """From the clients' losses at every timestep."""
+        return cls(*(torch.stack(parts, -1) for parts in zip(*means, strict=True)))
 
 
 def losses(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,11 +148,10 @@ class Oracle:
         return {name: self._losses(rules[name]) for name in self.settings.comparators if name in rules}
 
     def _losses(self, rule: Callable[[int, Batch], Tensor]) -> Losses:
-        found = []
-        for timestep in self.timesteps.tolist():
-            batch = self.fresh(timestep)
-            found.append(mean_losses(rule(timestep, batch), batch.labels))
-        return Losses(*(torch.stack(parts, -1) for parts in zip(*found, strict=True)))
+        return Losses.over_time([
+            mean_losses(rule(timestep, batch := self.fresh(timestep)), batch.labels)
+            for timestep in self.timesteps.tolist()
+        ])  # fmt: skip
 
     def _by_true_prior(self, timestep: int, batch: Batch) -> Tensor:
         del timestep
@@ -165,8 +169,8 @@ class Oracle:
 
     def _flat(self, function: Callable[[Deployment, Tensor], Tensor], batch: Batch) -> Tensor:
         """A function of the deployed model on all clients' samples."""
-        found = in_chunks(lambda inputs: function(self.deployment, inputs), batch.inputs.flatten(0, 1))
-        return found.view(*batch.labels.shape, *found.shape[1:])
+        values = in_chunks(lambda inputs: function(self.deployment, inputs), batch.inputs.flatten(0, 1))
+        return values.view(*batch.labels.shape, *values.shape[1:])
 
     def best_head(self, view: View, prior: NDArray[np.float64]) -> Tensor:
         """The fitted head of a law; laws return, so heads are kept."""

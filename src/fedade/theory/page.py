@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedade.theory.figures import exponent_words
-from fedade.theory.power_laws import PowerLaw, fit_power_law
+from fedade.theory.power_laws import PowerLaw, regret_law
 from fedade.theory.results import COMPARATORS, TheoryResult, over_seeds
 
 _WARNINGS = """\
@@ -35,11 +35,11 @@ def theory_markdown(results: Sequence[TheoryResult], comparator: str, settings: 
             "The theory promises S̄^{1/3} T^{2/3}. Least squares on logarithms, 95 % intervals.\n",
             _exponents(results, comparator),
             "## The bound's terms\n",
-            _table([one for one in means if "bound" in one.measures], _BOUND),
-            "## Ceiling of the convergence theorem\n",
-            _table([one for one in means if "ceiling" in one.measures], _CEILING),
+            _table([result for result in means if "bound" in result.measures], _BOUND),
+            "## The convergence theorem: its ceiling, and both sides of its inequality\n",
+            _table([result for result in means if "ceiling" in result.measures], _CEILING),
             "## Recovery after abrupt changes\n",
-            _table([one for one in means if one.measures.get("changes_away")], _RECOVERY),
+            _table([result for result in means if result.measures.get("changes_away")], _RECOVERY),
             "## What not to read into it\n",
             _WARNINGS,
         ]
@@ -47,75 +47,59 @@ def theory_markdown(results: Sequence[TheoryResult], comparator: str, settings: 
 
 
 _PATHS = (
-    ("S̄_unc", "s_unc", "s_unc_sd"), ("S̄_rep", "s_rep", "s_rep_sd"), ("S̄_c", "s", "s_sd"),
-    ("S̄_c corrected", "s_corrected", "s_corrected_sd"), ("V^L1", "v_l1", "v_l1_sd"), ("V^cos", "v_cos", "v_cos_sd"),
-    ("V_rep", "v_rep", "v_rep_sd"),
+    ("S̄_unc", "s_unc"), ("S̄_rep", "s_rep"), ("S̄_c", "s"), ("S̄_c corrected", "s_corrected"), ("V^L1", "v_l1"),
+    ("V^cos", "v_cos"), ("V_rep", "v_rep"),
 )  # fmt: skip
 _BOUND = (
-    ("η", "rate", ""), ("optimisation", "bound_optimisation", ""), ("projection", "bound_projection", ""),
-    ("adaptation", "bound_adaptation", ""), ("bound", "bound", ""), ("η* (order)", "rate_star_order", ""),
-    ("η* (argmin)", "rate_star", ""), ("bound there", "bound_at_rate_star", ""),
+    ("η", "rate"), ("optimisation", "bound_optimisation"), ("projection", "bound_projection"),
+    ("adaptation", "bound_adaptation"), ("bound", "bound"), ("with V^L1", "bound_l1"),
+    ("η* (order)", "rate_star_order"), ("η* (argmin)", "rate_star"), ("bound there", "bound_at_rate_star"),
 )  # fmt: skip
 _CEILING = (
-    ("ρ²", "rho_squared", ""), ("χ", "chi", ""), ("ceiling", "ceiling", ""), ("step on ψ", "ceiling_shared", ""),
-    ("step on φ", "ceiling_personal", ""), ("η of the run", "rate", ""),
+    ("ρ²", "rho_squared"), ("χ", "chi"), ("ceiling", "ceiling"), ("step on ψ", "ceiling_shared"),
+    ("step on φ", "ceiling_personal"), ("η of the run", "rate"), ("left side", "descent"),
+    ("right side", "descent_bound"),
 )  # fmt: skip
 _RECOVERY = (
-    ("away: steps", "recovery_away", ""), ("changes", "changes_away", ""),
-    ("back: steps", "recovery_back", ""), ("changes", "changes_back", ""),
+    ("away: steps", "recovery_away"), ("changes", "changes_away"),
+    ("back: steps", "recovery_back"), ("changes", "changes_back"),
 )  # fmt: skip
 
-Columns = Sequence[tuple[str, str, str]]
-"""Heading, measure and its deviation."""
+Columns = Sequence[tuple[str, str]]
+"""Heading and measure; a measure's deviation, where there is one, has its name and `_sd`."""
 
 
-def _present(results: Iterable[TheoryResult]) -> list[str]:
-    found = list(results)
-    return [name for name in COMPARATORS if any(f"regret_{name}" in one.measures for one in found)]
+def _present(results: Sequence[TheoryResult]) -> list[str]:
+    return [name for name in COMPARATORS if any(f"regret_{name}" in result.measures for result in results)]
 
 
 def _regrets(comparators: Sequence[str]) -> Columns:
-    return [
-        ("loss", "loss", ""),
-        *(
-            column
-            for name in comparators
-            for column in (
-                (name, f"regret_{name}", f"regret_{name}_sd"),
-                (f"{name}, 0-1", f"regret_01_{name}", ""),
-                (f"{name}, worst period", f"interval_regret_{name}_max", ""),
-            )
-        ),
-    ]
+    of_comparator = (("", "regret_{}"), (", 0-1", "regret_01_{}"), (", worst period", "interval_regret_{}_max"))
+    columns = [(name + words, measure.format(name)) for name in comparators for words, measure in of_comparator]
+    return [("loss", "loss"), *columns]
 
 
 def _table(results: Sequence[TheoryResult], columns: Columns) -> str:
     if not results:
         return "None of these runs has one.\n"
-    head = ("method", "schedule", "T", *(heading for heading, _, _ in columns))
+    head = ("method", "schedule", "T", *(heading for heading, _ in columns))
     lines = [_line(head), _line(["---"] * len(head))]
-    for one in results:
-        cells = [_number(one.measure(name)) + _spread(one, deviation) for _, name, deviation in columns]
-        lines.append(_line([one.row, one.schedule, str(one.num_timesteps), *cells]))
+    for result in results:
+        cells = [_number(result.measure(name)) + _spread(result, f"{name}_sd") for _, name in columns]
+        lines.append(_line([result.row, result.schedule, str(result.num_timesteps), *cells]))
     return "\n".join(lines) + "\n"
 
 
 def _exponents(results: Sequence[TheoryResult], comparator: str) -> str:
     lines = [_line(("method", "runs", "fit", "R²", "points")), _line(["---"] * 5)]
-    for row in dict.fromkeys(one.row for one in results):
-        own = [one for one in results if one.row == row]
-        for schedule in dict.fromkeys(one.schedule for one in own):
-            law = _law([one for one in own if one.schedule == schedule], comparator, ("T",))
+    for row in dict.fromkeys(result.row for result in results):
+        own = [result for result in results if result.row == row]
+        for schedule in dict.fromkeys(result.schedule for result in own):
+            law = regret_law([result for result in own if result.schedule == schedule], comparator, "T")
             lines.append(_fit_line(row, schedule, law))
-        lines.append(_fit_line(row, "all", _law(own, comparator, ("S̄",))))
-        lines.append(_fit_line(row, "all, together", _law(own, comparator, ("S̄", "T"))))
+        lines.append(_fit_line(row, "all", regret_law(own, comparator, "S̄")))
+        lines.append(_fit_line(row, "all, together", regret_law(own, comparator, "S̄", "T")))
     return "\n".join(lines) + "\n"
-
-
-def _law(results: Sequence[TheoryResult], comparator: str, variables: Sequence[str]) -> PowerLaw:
-    known = {"T": [float(one.num_timesteps) for one in results], "S̄": [one.measure("s") for one in results]}
-    regrets = [one.measure(f"regret_{comparator}") for one in results]
-    return fit_power_law(regrets, **{name: known[name] for name in variables})
 
 
 def _fit_line(row: str, runs: str, law: PowerLaw) -> str:
@@ -130,5 +114,5 @@ def _number(value: float) -> str:
     return "" if np.isnan(value) else f"{value:.3g}"
 
 
-def _spread(one: TheoryResult, deviation: str) -> str:
-    return f" ± {_number(one.measure(deviation))}" if deviation in one.measures else ""
+def _spread(result: TheoryResult, deviation: str) -> str:
+    return f" ± {_number(result.measure(deviation))}" if deviation in result.measures else ""

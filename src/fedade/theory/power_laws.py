@@ -1,12 +1,14 @@
 """Exponents from measurements: least squares on logarithms, with what the data can and cannot say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+
+from fedade.theory.results import TheoryResult
 
 CONFIDENCE = 0.95
 POOR = 0.9
@@ -43,6 +45,19 @@ class PowerLaw:
         return values
 
 
+VARIABLES: Mapping[str, Callable[[TheoryResult], float]] = {
+    "T": lambda result: float(result.num_timesteps),
+    "S̄": lambda result: result.measure("s"),
+}
+"""What regret is a power of."""
+
+
+def regret_law(results: Sequence[TheoryResult], comparator: str, *variables: str) -> PowerLaw:
+    """The exponents of some of `VARIABLES` in the regret against a comparator."""
+    regrets = [result.measure(f"regret_{comparator}") for result in results]
+    return fit_power_law(regrets, **{name: [VARIABLES[name](result) for result in results] for name in variables})
+
+
 def fit_power_law(values: Sequence[float], **variables: Sequence[float]) -> PowerLaw:
     """Least squares of log y on log x; points that are not positive have no logarithm and are left out, which is said.
 
@@ -62,8 +77,8 @@ def fit_power_law(values: Sequence[float], **variables: Sequence[float]) -> Powe
         return _no_fit(usable, [*remarks, "too few points for a fit"])
     if np.linalg.matrix_rank(design - design.mean(0) * (np.arange(design.shape[1]) > 0)) < design.shape[1]:
         return _no_fit(usable, [*remarks, "the variables do not move on their own"])
-    found, _, _, _ = np.linalg.lstsq(design, logarithms[0], rcond=None)
-    residual = float(((logarithms[0] - design @ found) ** 2).sum())
+    coefficients, _, _, _ = np.linalg.lstsq(design, logarithms[0], rcond=None)
+    residual = float(((logarithms[0] - design @ coefficients) ** 2).sum())
     total = float(((logarithms[0] - logarithms[0].mean()) ** 2).sum())
     r_squared = 1 - residual / total if total > 0 else 1.0
     if r_squared < POOR:
@@ -73,9 +88,9 @@ def fit_power_law(values: Sequence[float], **variables: Sequence[float]) -> Powe
     )
     exponents = {
         name: Exponent(float(value), float(value - width), float(value + width))
-        for name, value, width in zip(variables, found[1:], half[1:], strict=True)
+        for name, value, width in zip(variables, coefficients[1:], half[1:], strict=True)
     }
-    return PowerLaw(exponents, float(np.exp(found[0])), r_squared, int(usable.sum()), "; ".join(remarks))
+    return PowerLaw(exponents, float(np.exp(coefficients[0])), r_squared, int(usable.sum()), "; ".join(remarks))
 
 
 def _no_fit(usable: NDArray[np.bool_], remarks: Sequence[str]) -> PowerLaw:

@@ -1,7 +1,6 @@
 """A finished run once more, with the models in hand: runs are deterministic, so a trace can be looked behind."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,8 +18,8 @@ from fedade.engine.steps import ClientMap
 from fedade.maths.signals import dynamics
 from fedade.theory.client_models import ClientModels, client_models
 from fedade.theory.finetuning import finetuned_probabilities
-from fedade.theory.landscape import Landscape, landscape
-from fedade.theory.oracle import Losses, Oracle, in_chunks, losses, mean_losses
+from fedade.theory.landscape import Landscape, Slopes, Steepness
+from fedade.theory.oracle import Losses, Oracle, deployed_features, in_chunks, losses, mean_losses
 
 
 class Summaries(NamedTuple):
@@ -54,22 +53,24 @@ class Replay(NamedTuple):
     """B"""
     radius: float
     """Γ, NaN where no model is shown."""
-    landscape: Landscape | None
+    steepness: Steepness | None
+    """The largest over the measured timesteps; None where no model is shown that moves."""
+    slopes: list[Slopes]
+    """Before and after the rounds of each measured timestep, in turn."""
 
 
 def replay(clock: Clock, oracle: Oracle, probing: ClientMap) -> Replay:
     """Run a clock again and look at the observed clients; `probing` maps functions over them."""
-    looking = _Looking(clock, oracle, probing)
-    world = clock.beginning()
-    stepping: Iterator[Any] = clock.run(world)
-    for timestep in range(1, clock.num_timesteps + 1):
-        with torch.no_grad():
+    with torch.no_grad():
+        looking = _Looking(clock, oracle, probing)
+        world = clock.beginning()
+        stepping = clock.run(world)
+        for timestep in range(1, clock.num_timesteps + 1):
             looking.before(world, timestep)
-        rows = next(stepping)
-        looking.accuracies.append(rows["accuracy_post"][np.argsort(rows["client"])])
-        with torch.no_grad():
+            rows = next(stepping)
+            looking.accuracies.append(rows["accuracy_post"][np.argsort(rows["client"])])
             looking.after(world, timestep)
-    return looking.seen()
+        return looking.seen()
 
 
 class _Looking:
@@ -79,72 +80,76 @@ class _Looking:
         self.clock, self.oracle, self.probing = clock, oracle, probing
         self.rows = torch.from_numpy(oracle.clients)
         self.times = set(oracle.timesteps.tolist())
-        measured = oracle.timesteps[
-            np.linspace(0, len(oracle.timesteps) - 1, oracle.settings.points).round().astype(int)
-        ]
-        self.landscape_times = set(measured.tolist())
+        places = np.linspace(0, len(oracle.timesteps) - 1, oracle.settings.points).round().astype(int)
+        self.landscape_times = set(oracle.timesteps[places].tolist())
         self.accuracies: list[NDArray[Any]] = []
-        self.summaries: list[Summaries] = []
+        self.summaries = [self._start()]
         self.means: list[tuple[Tensor, Tensor]] = []
         self.finetuned: list[tuple[Tensor, Tensor]] = []
         self.samples: list[Tensor] = []
         self.distances: list[float] = []
-        self.landscapes: list[Landscape] = []
+        self.steepness: list[Steepness] = []
+        self.slopes: list[Slopes] = []
 
     def before(self, world: World, timestep: int) -> None:
-        clients, server = self._standing(world)
-        models = client_models(self.oracle.deployment, clients, server)
-        if timestep == 1:
-            self.summaries.append(self._start())
+        clients, server, models = self._standing(world)
         batch = self.oracle.streams.draw(self.oracle.clients, timestep)
         self.summaries.append(self._summaries(clients, server, models, batch, timestep))
         if self.oracle.settings.moment == "pre":
             self._measure(clients, server, models, timestep)
+        self._slopes(models, timestep)
 
     def after(self, world: World, timestep: int) -> None:
-        clients, server = self._standing(world)
-        models = client_models(self.oracle.deployment, clients, server)
+        clients, server, models = self._standing(world)
         if self.oracle.settings.moment == "post":
             self._measure(clients, server, models, timestep)
-        if models is None or not (models.own or models.shared):
-            return
-        self.distances.append(float(models.distances(len(self.rows)).max()))
-        if timestep in self.landscape_times:
-            self.landscapes.append(landscape(models, self.oracle.fresh(timestep)))
+        if models is not None and models.moves:
+            self.distances.append(float(models.distances(len(self.rows)).max()))
+        land = self._slopes(models, timestep)
+        if land is not None:
+            self.steepness.append(land.steepness())
 
     def seen(self) -> Replay:
-        gathered = Summaries(*(torch.stack(parts, 1) for parts in zip(*self.summaries, strict=True)))
         return Replay(
             np.stack(self.accuracies, 1),
-            gathered,
-            _gathered(self.means),
-            _gathered(self.finetuned) if self.finetuned else None,
+            Summaries(*(torch.stack(parts, 1) for parts in zip(*self.summaries, strict=True))),
+            Losses.over_time(self.means),
+            Losses.over_time(self.finetuned) if self.finetuned else None,
             float(np.quantile(torch.cat(self.samples).cpu().numpy(), 0.999)),
             2 * max(self.distances, default=math.nan),
-            Landscape.over(self.landscapes) if self.landscapes else None,
+            Steepness(*map(max, zip(*self.steepness, strict=True))) if self.steepness else None,
+            self.slopes,
         )
 
-    def _standing(self, world: World) -> tuple[Tree, Tree]:
-        """States of the observed clients and of the server, of the only federation."""
-        return tree.take(tree.take(world.clients, 0), self.rows), tree.take(world.server, 0)
+    def _slopes(self, models: ClientModels | None, timestep: int) -> Landscape | None:
+        """The landscape of a measured timestep, whose slopes are noted."""
+        if models is None or not models.moves or timestep not in self.landscape_times:
+            return None
+        land = Landscape(models, self.oracle.fresh(timestep))
+        self.slopes.append(land.slopes())
+        return land
+
+    def _standing(self, world: World) -> tuple[Tree, Tree, ClientModels | None]:
+        """States of the observed clients and of the server, of the only federation, and the models in them."""
+        clients, server = tree.take(tree.take(world.clients, 0), self.rows), tree.take(world.server, 0)
+        return clients, server, client_models(self.oracle.deployment, clients, server)
 
     def _predictions(self, clients: Tree, server: Tree, inputs: Tensor) -> Tensor:
-        method, deployment = self.clock.method, self.oracle.deployment
-        before = context_before_first_batch(deployment)
-        found: Tensor = self.probing(
+        method, before = self.clock.method, context_before_first_batch(self.oracle.deployment)
+        predictions: Tensor = self.probing(
             lambda client, own: method.predict(replace(before, inputs=own, shared=server, passes={}), client),
             clients,
             inputs,
         )
-        return found.float()
+        return predictions.float()
 
     def _measure(self, clients: Tree, server: Tree, models: ClientModels | None, timestep: int) -> None:
         if timestep not in self.times:
             return
         batch = self.oracle.fresh(timestep)
-        found = self._predictions(clients, server, batch.inputs)
-        self.means.append(mean_losses(found, batch.labels))
-        self.samples.append(losses(found, batch.labels)[0].flatten())
+        predictions = self._predictions(clients, server, batch.inputs)
+        self.means.append(mean_losses(predictions, batch.labels))
+        self.samples.append(losses(predictions, batch.labels)[0].flatten())
         if "finetune" in self.oracle.settings.comparators:
             tuned = finetuned_probabilities(self.oracle, models, timestep, batch.inputs)
             self.finetuned.append(mean_losses(tuned, batch.labels))
@@ -185,21 +190,18 @@ class _Looking:
 
     def _features(self, models: ClientModels, inputs: Tensor) -> Tensor:
         network = self.oracle.deployment.network
-        found: Tensor = self.probing(
-            lambda own, seen: network.summarise(network.represent(models.one(own), seen)), models.own, inputs
+        features: Tensor = self.probing(
+            lambda own, seen: network.summarise(network.represent(models.model_with(own), seen)), models.own, inputs
         )
-        return found.float()
+        return features.float()
 
     def _true_features(self, models: ClientModels, timestep: int) -> Tensor:
         """z̄ of every observed client: class means of the population, weighted by the true prior."""
         views = self.oracle.views(timestep)
         if models.has_common_body:
-            network, parameters = self.oracle.deployment.network, models.one({})
+            common = replace(self.oracle.deployment, parameters=models.model_with({}))
             features = {
-                view: in_chunks(
-                    lambda inputs: network.summarise(network.represent(parameters, inputs)),
-                    self.oracle.population(view),
-                )
+                view: in_chunks(lambda inputs: deployed_features(common, inputs), self.oracle.population(view))
                 for view in dict.fromkeys(views)
             }
             classes = torch.stack([self.oracle.class_means(features[view].float()) for view in views])
@@ -214,7 +216,3 @@ def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Two halves of every client's batch; samples are independent, so any two are random. One sample is its own."""
     middle = rows.shape[1] // 2
     return (rows[:, :middle], rows[:, middle : 2 * middle]) if middle else (rows, rows)
-
-
-def _gathered(found: list[tuple[Tensor, Tensor]]) -> Losses:
-    return Losses(*(torch.stack(parts, -1) for parts in zip(*found, strict=True)))

@@ -32,7 +32,7 @@ from fedade.theory.page import theory_markdown
 from fedade.theory.replay import replay
 from fedade.theory.results import TheoryResult, theory_csv
 
-VERSION = 1
+VERSION = 2
 """Part of every stored result's address: raised when the same run would give other numbers."""
 
 SAME_RUN = 0.005

@@ -6,6 +6,7 @@ from torch.func import grad, vmap
 from fedade.maths.losses.pseudo_labels import (
     balanced_sample,
     class_balanced,
+    class_means,
     class_totals,
     confident_labels,
     weighted_cross_entropy,
@@ -63,3 +64,16 @@ def test_without_any_trust_loss_and_gradient_are_zero():
     logits = torch.tensor([[1e30, 0.0], [0.0, 1e4], [1.0, 2.0]])
     assert weighted_cross_entropy(logits, labels, weights) == 0
     assert (grad(weighted_cross_entropy)(logits, labels, weights) == 0).all()
+
+
+@QUICK
+@given(seed=seeds)
+def test_prototypes_are_means_of_trusted_samples(seed):
+    features = torch.randn(10, 4, generator=generator(seed))
+    labels = torch.randint(0, 3, (10,), generator=generator(seed + 1))
+    trust = torch.randint(0, 2, (10,), generator=generator(seed + 2)).float()
+    means = class_means(features, labels, trust, 5)
+    for label in range(5):
+        chosen = features[(labels == label) & (trust > 0)]
+        expected = chosen.mean(0) if len(chosen) else torch.zeros(4)
+        assert torch.allclose(means[label], expected, atol=1e-5)

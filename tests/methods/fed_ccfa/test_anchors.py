@@ -2,22 +2,9 @@ import torch
 from hypothesis import given
 from torch.func import grad
 
-from fedade.methods.fed_ccfa.anchors import alignment_loss, class_means
+from fedade.methods.fed_ccfa.anchors import alignment_loss
 
 from ...maths.samples import QUICK, generator, seeds
-
-
-@QUICK
-@given(seed=seeds)
-def test_prototypes_are_means_of_trusted_samples(seed):
-    features = torch.randn(10, 4, generator=generator(seed))
-    labels = torch.randint(0, 3, (10,), generator=generator(seed + 1))
-    trust = torch.randint(0, 2, (10,), generator=generator(seed + 2)).float()
-    means = class_means(features, labels, trust, 5)
-    for label in range(5):
-        chosen = features[(labels == label) & (trust > 0)]
-        expected = chosen.mean(0) if len(chosen) else torch.zeros(4)
-        assert torch.allclose(means[label], expected, atol=1e-5)
 
 
 def test_features_near_their_anchor_lose_little_and_steps_bring_them_nearer():

@@ -6,7 +6,6 @@ from torch.func import grad
 
 from fedade.methods.unida.scores import (
     balanced_weights,
-    class_prototypes,
     entropy_separation,
     middle_entropy,
     neighbourhood_entropy,
@@ -14,7 +13,7 @@ from fedade.methods.unida.scores import (
     source_transferability,
 )
 
-from ...maths.samples import QUICK, generator, is_distribution, seeds, vectors
+from ...maths.samples import QUICK, is_distribution, vectors
 
 
 def test_the_middle_is_half_the_largest_entropy():
@@ -45,19 +44,6 @@ def test_a_forbidden_neighbour_counts_nothing():
     features, neighbours = torch.eye(3)[:1], torch.eye(3)
     allowed = torch.tensor([[False, True, True]])
     assert math.isclose(neighbourhood_entropy(features, neighbours, allowed), math.log(2), rel_tol=1e-4)
-
-
-@QUICK
-@given(seed=seeds)
-def test_prototypes_are_means_of_directions(seed):
-    features = torch.randn(6, 4, generator=generator(seed))
-    labels = torch.tensor([0, 0, 1, 1, 1, 3])
-    prototypes, totals = class_prototypes(features, labels, 5, torch.ones(6))
-    directions = features / features.norm(dim=-1, keepdim=True)
-    assert torch.allclose(prototypes[1], directions[2:5].mean(0), atol=1e-6)
-    assert totals.tolist() == [2, 3, 0, 1, 0]
-    assert not prototypes[2].any()
-    assert torch.isfinite(prototypes).all()
 
 
 def test_an_absent_class_takes_no_share():

@@ -59,8 +59,8 @@ class _Chain(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        found = _Gradients.apply(ctx.layers, ctx.needs_input_grad[1], gradients[-1], *ctx.saved_tensors)  # type: ignore[no-untyped-call]
-        return None, *found
+        results = _Gradients.apply(ctx.layers, ctx.needs_input_grad[1], gradients[-1], *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+        return None, *results
 
 
 class _Gradients(Function):

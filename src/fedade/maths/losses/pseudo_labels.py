@@ -1,11 +1,13 @@
 """Labels that a model gives itself, and losses that trust only some of them.
 
-Axes: *C any client axes, n samples, K classes.
+Axes: *C any client axes, n samples, K classes, d features.
 """
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from fedade.maths.losses.risks import cross_entropies, one_hot
 
 
 def confident_labels(
@@ -19,6 +21,15 @@ def confident_labels(
 def class_totals(labels: Int[Tensor, "*C n"], trust: Float[Tensor, "*C n"], num_classes: int) -> Float[Tensor, "*C K"]:
     """Trust that fell on each class: its sample count where all trust is 0 or 1."""
     return (one_hot(labels, num_classes, trust.dtype) * trust.unsqueeze(-1)).sum(-2)
+
+
+def class_means(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], trust: Float[Tensor, " n"], num_classes: int
+) -> Float[Tensor, "K d"]:
+    """Prototype of each class: the trusted samples' mean feature; 0 for a class without any."""
+    membership = one_hot(labels, num_classes, features.dtype) * trust.unsqueeze(-1)
+    totals = membership.sum(0).unsqueeze(-1)
+    return membership.mT @ features / torch.where(totals > 0, totals, 1)
 
 
 def class_balanced(
@@ -53,11 +64,5 @@ def weighted_cross_entropy(
     logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"], weights: Float[Tensor, "*C n"]
 ) -> Float[Tensor, "*C"]:
     """Σ w · loss / Σ w over the samples; 0 where no sample has weight."""
-    losses = -torch.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     total = weights.sum(-1)
-    return (weights * losses).sum(-1) / torch.where(total > 0, total, 1)
-
-
-def one_hot(labels: Int[Tensor, "*C n"], num_classes: int, dtype: torch.dtype) -> Float[Tensor, "*C n K"]:
-    """Class memberships as 0 and 1, under `vmap` too."""
-    return (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)).to(dtype)
+    return (weights * cross_entropies(logits, labels)).sum(-1) / torch.where(total > 0, total, 1)

@@ -13,7 +13,7 @@ def class_weights(prior: Float[Tensor, "*C K"], labels: Int[Tensor, "*C n"]) -> 
 
     A class without reference samples contributes nothing.
     """
-    counts = _membership(labels, prior).sum(-2)
+    counts = one_hot(labels, prior.shape[-1], prior.dtype).sum(-2)
     per_class = prior * labels.shape[-1] / counts.clamp_min(1)
     return per_class.gather(-1, labels)
 
@@ -22,13 +22,14 @@ def estimated_risk(
     logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"], weights: Float[Tensor, "*C n"]
 ) -> Float[Tensor, "*C"]:
     """Σ_i q_i (mean loss of class i) as one weighted mean over samples, paper Sec. 3 (eq:estimated_risk)."""
-    return (weights * _cross_entropies(logits, labels)).mean(-1)
+    return (weights * cross_entropies(logits, labels)).mean(-1)
 
 
-def _cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+def cross_entropies(logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"]) -> Float[Tensor, "*C n"]:
+    """The loss of every sample."""
     return -torch.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
 
-def _membership(labels: Tensor, per_class: Tensor) -> Tensor:
-    classes = torch.arange(per_class.shape[-1], device=labels.device)
-    return (labels.unsqueeze(-1) == classes).to(per_class.dtype)
+def one_hot(labels: Int[Tensor, "*C n"], num_classes: int, dtype: torch.dtype) -> Float[Tensor, "*C n K"]:
+    """Class memberships as 0 and 1, under `vmap` too."""
+    return (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)).to(dtype)

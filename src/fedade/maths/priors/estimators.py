@@ -2,7 +2,7 @@
 
 Paper Sec. 3 (eq:estimated_risk) writes the prior as M⁻¹ b. It can leave the simplex and explodes when two
 classes look alike, so ``simplex_least_squares`` is the default and the inverse is kept for comparison.
-Every estimator but ``literal_inverse`` returns a distribution: finite, non-negative, sums to 1.
+Every estimator but `literal_inverse` returns a distribution: finite, non-negative, sums to 1.
 
 Linear algebra runs in float64: float32 products may be rounded to TF32 or bfloat16 by the caller's settings.
 
@@ -24,8 +24,10 @@ from fedade.maths.priors.simplex import mix_with_uniform, normalise, project_to_
 from fedade.maths.signals.dynamics import mean_prediction
 
 _SMALLEST_SOURCE_SHARE = 1e-8
-_SIMPLEX_RIDGE, _RATIO_RIDGE = 1e-3, 1e-8
+_SIMPLEX_RIDGE, _SIMPLEX_STEPS, _RATIO_RIDGE = 1e-3, 400, 1e-8
 _RLLS_MAJORISATIONS, _RLLS_STEPS, _RLLS_SMOOTHING = 12, 60, 1e-6
+_RLLS_FAILURE = 0.05
+"""Probability with which the strength of its regularisation is too small."""
 
 
 def confusion_matrix(
@@ -60,18 +62,17 @@ class ConfusionFactors:
     @cached_property
     def inverse(self) -> Tensor:
         """M⁺, the pseudo-inverse, which is M⁻¹ where there is one."""
-        return _pseudo_inverse(self.confusion, None)
+        return self._pseudo_inverse(None)
 
     @cached_property
     def truncated_inverse(self) -> Tensor:
         """M⁺ without the directions of singular values below a hundredth of the largest."""
-        return _pseudo_inverse(self.confusion, 1e-2)
+        return self._pseudo_inverse(1e-2)
 
     @cached_property
     def ridge_solution(self) -> Tensor:
         """J (JᵀJ + ridge I)⁻¹."""
-        joint = self._joint
-        solution: Tensor = joint @ torch.linalg.inv(_gram(joint, _RATIO_RIDGE))
+        solution: Tensor = self.joint @ torch.linalg.inv(_gram(self.joint, _RATIO_RIDGE))
         return solution
 
     @cached_property
@@ -82,121 +83,65 @@ class ConfusionFactors:
     @cached_property
     def joint_spectrum(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues and eigenvectors of JᵀJ."""
-        values, vectors = torch.linalg.eigh(self._joint.mT @ self._joint)
+        values, vectors = torch.linalg.eigh(self.joint.mT @ self.joint)
         return values, vectors
 
-    @property
-    def _joint(self) -> Tensor:
+    def _pseudo_inverse(self, tolerance: float | None) -> Tensor:
+        pseudo_inverse: Tensor = torch.linalg.pinv(self.confusion.double(), rtol=tolerance)
+        return pseudo_inverse
+
+    @cached_property
+    def joint(self) -> Tensor:
+        """J"""
         return self.confusion.double() * self.source_prior.double()
 
 
-def literal_inverse(
-    confusion: Float[Tensor, "K K"],
-    predicted: Float[Tensor, "*C K"],
-    source_prior: Float[Tensor, " K"],
-    factors: ConfusionFactors | None = None,
-) -> Float[Tensor, "*C K"]:
+def literal_inverse(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     """M⁻¹ b as printed (eq:estimated_risk), negative entries included; pseudo-inverse where M is singular."""
-    factors = factors or ConfusionFactors(confusion, source_prior)
     raw: Tensor = predicted.double() @ factors.inverse.mT
     return raw.to(predicted.dtype)
 
 
-def inverse(
-    confusion: Float[Tensor, "K K"],
-    predicted: Float[Tensor, "*C K"],
-    source_prior: Float[Tensor, " K"],
-    factors: ConfusionFactors | None = None,
-) -> Float[Tensor, "*C K"]:
+def inverse(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     """M⁻¹ b with negative entries set to 0, rescaled to sum to 1 (Lipton et al., 2018, clipped)."""
-    return normalise(literal_inverse(confusion, predicted, source_prior, factors).clamp_min(0), source_prior)
+    return normalise(literal_inverse(factors, predicted).clamp_min(0), factors.source_prior)
 
 
-def pseudo_inverse_simplex(
-    confusion: Float[Tensor, "K K"],
-    predicted: Float[Tensor, "*C K"],
-    source_prior: Float[Tensor, " K"],
-    factors: ConfusionFactors | None = None,
-) -> Float[Tensor, "*C K"]:
+def pseudo_inverse_simplex(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     """Truncated pseudo-inverse, projected to the simplex, mixed with 0.1 % uniform (Bao et al., 2023)."""
-    factors = factors or ConfusionFactors(confusion, source_prior)
     raw = predicted.double() @ factors.truncated_inverse.mT
     return mix_with_uniform(project_to_simplex(raw), 1e-3).to(predicted.dtype)
 
 
-def ridge_clip(
-    confusion: Float[Tensor, "K K"],
-    predicted: Float[Tensor, "*C K"],
-    source_prior: Float[Tensor, " K"],
-    factors: ConfusionFactors | None = None,
-) -> Float[Tensor, "*C K"]:
+def ridge_clip(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     """Ratios w from (JᵀJ + 1e-8 I) w = Jᵀb, clipped at 0; the prior is w ∘ μ0 (Baby et al., 2023)."""
-    factors = factors or ConfusionFactors(confusion, source_prior)
     ratios = predicted.double() @ factors.ridge_solution
-    return _from_ratios(ratios, source_prior).to(predicted.dtype)
+    return _from_ratios(ratios, factors.source_prior).to(predicted.dtype)
 
 
-def simplex_least_squares(
-    confusion: Float[Tensor, "K K"],
-    predicted: Float[Tensor, "*C K"],
-    source_prior: Float[Tensor, " K"],
-    factors: ConfusionFactors | None = None,
-    iterations: int = 400,
-) -> Float[Tensor, "*C K"]:
+def simplex_least_squares(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     """argmin over the simplex of ‖Mq - b‖² + ridge ‖q - μ0‖²: M⁻¹ b made safe, the default estimator."""
-    columns, prior = confusion.double(), source_prior.double()
-    linear = predicted.double() @ columns + _SIMPLEX_RIDGE * prior
-    factors = factors or ConfusionFactors(confusion, source_prior)
-    return normalise(simplex_quadratic(factors.simplex, linear, iterations), prior).to(predicted.dtype)
+    prior = factors.source_prior.double()
+    linear = predicted.double() @ factors.confusion.double() + _SIMPLEX_RIDGE * prior
+    return normalise(simplex_quadratic(factors.simplex, linear, _SIMPLEX_STEPS), prior).to(predicted.dtype)
 
 
-def rlls(
-    confusion: Float[Tensor, "K K"],
-    predicted: Float[Tensor, "*C K"],
-    source_prior: Float[Tensor, " K"],
-    num_reference: int,
-    factors: ConfusionFactors | None = None,
-    failure_probability: float = 0.05,
-) -> Float[Tensor, "*C K"]:
+def rlls(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"], num_reference: int) -> Float[Tensor, "*C K"]:
     """argmin over w ≥ 0 of ‖Jw - b‖ + ρ ‖w - 1‖; the prior is w ∘ μ0 (Azizzadenesheli et al., 2019).
 
     The norms are not squared. Each is majorised by the square that touches it at the last iterate, which
     leaves a ridge problem per client; all of them share the eigenvectors of JᵀJ.
     """
-    joint, target = confusion.double() * source_prior.double(), predicted.double()
-    curvatures, basis = (factors or ConfusionFactors(confusion, source_prior)).joint_spectrum
-    strength = _rlls_strength(joint.shape[-1], num_reference, failure_probability)
+    joint, target = factors.joint, predicted.double()
+    curvatures, basis = factors.joint_spectrum
+    strength = _rlls_strength(joint.shape[-1], num_reference)
     # Not from w = 1: there the majorising square of the second norm is too steep to leave quickly.
     ratios = torch.zeros_like(target)
     for _ in range(_RLLS_MAJORISATIONS):
         ridge = strength * _smooth_norm(ratios @ joint.mT - target) / _smooth_norm(ratios - 1)
         linear = target @ joint + ridge
         ratios = nonnegative_quadratic(curvatures.clamp_min(0) + ridge, basis, linear, ratios, _RLLS_STEPS)
-    return _from_ratios(ratios, source_prior).to(predicted.dtype)
-
-
-def maximum_likelihood(
-    probabilities: Float[Tensor, "*C n K"],
-    source_mean_prediction: Float[Tensor, " K"],
-    iterations: int = 100,
-) -> Float[Tensor, "*C K"]:
-    """Expectation-maximisation for the prior (Saerens et al., 2002; Alexandari et al., 2020).
-
-    Needs calibrated outputs. Ratios are taken to the mean prediction on the reference data, not to its label
-    counts, so that no shift is inferred when there is none.
-    """
-    return posterior_mode(probabilities, source_mean_prediction, torch.zeros_like(source_mean_prediction), iterations)
-
-
-def maximum_a_posteriori(
-    probabilities: Float[Tensor, "*C n K"],
-    source_mean_prediction: Float[Tensor, " K"],
-    source_prior: Float[Tensor, " K"],
-    pseudo_counts: float = 1.0,
-    iterations: int = 100,
-) -> Float[Tensor, "*C K"]:
-    """Expectation-maximisation with ``pseudo_counts`` samples of law μ0 added: every class stays alive."""
-    return posterior_mode(probabilities, source_mean_prediction, pseudo_counts * source_prior, iterations)
+    return _from_ratios(ratios, factors.source_prior).to(predicted.dtype)
 
 
 def posterior_mode(
@@ -205,7 +150,12 @@ def posterior_mode(
     pseudo_counts: Float[Tensor, "*#C K"],
     iterations: int = 100,
 ) -> Float[Tensor, "*C K"]:
-    """The most probable prior of a batch, given samples that were counted before: expectation-maximisation."""
+    """The most probable prior of a batch, given samples of each class that were counted before (none: the likeliest).
+
+    Expectation-maximisation (Saerens et al., 2002; Alexandari et al., 2020); needs calibrated outputs. Ratios are taken
+    to the mean prediction on the reference data, not to its label counts, so that no shift is inferred when there is
+    none.
+    """
     # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
     source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
     ratios = probabilities.double() / source
@@ -219,33 +169,18 @@ def posterior_mode(
     return prior.to(probabilities.dtype)
 
 
-@dataclass(frozen=True)
-class PredictionEvidence:
-    """What an estimator may use: the batch's outputs and what was measured on the reference data."""
+Estimate = Callable[[ConfusionFactors, Tensor, Tensor, int], Tensor]
+"""From factors of M, a batch's outputs, and the mean output and the number of the reference data."""
 
-    probabilities: Float[Tensor, "*C n K"]
-    confusion: Float[Tensor, "K K"]
-    source_prior: Float[Tensor, " K"]
-    source_mean_prediction: Float[Tensor, " K"]
-    num_reference: int
-    factors: ConfusionFactors
-
-    @property
-    def black_box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """M, b and μ0: all that the BBSE family sees."""
-        return self.confusion, mean_prediction(self.probabilities), self.source_prior
-
-
-ESTIMATORS: Mapping[str, Callable[[PredictionEvidence], Tensor]] = {
-    "simplex_ls": lambda evidence: simplex_least_squares(*evidence.black_box, evidence.factors),
-    "inv": lambda evidence: inverse(*evidence.black_box, evidence.factors),
-    "pinv_simplex": lambda evidence: pseudo_inverse_simplex(*evidence.black_box, evidence.factors),
-    "ridge_clip": lambda evidence: ridge_clip(*evidence.black_box, evidence.factors),
-    "rlls": lambda evidence: rlls(*evidence.black_box, evidence.num_reference, evidence.factors),
-    "mlls": lambda evidence: maximum_likelihood(evidence.probabilities, evidence.source_mean_prediction),
-    "map_em": lambda evidence: maximum_a_posteriori(
-        evidence.probabilities, evidence.source_mean_prediction, evidence.source_prior
-    ),
+ESTIMATORS: Mapping[str, Estimate] = {
+    "simplex_ls": lambda factors, batch, _, __: simplex_least_squares(factors, mean_prediction(batch)),
+    "inv": lambda factors, batch, _, __: inverse(factors, mean_prediction(batch)),
+    "pinv_simplex": lambda factors, batch, _, __: pseudo_inverse_simplex(factors, mean_prediction(batch)),
+    "ridge_clip": lambda factors, batch, _, __: ridge_clip(factors, mean_prediction(batch)),
+    "rlls": lambda factors, batch, _, number: rlls(factors, mean_prediction(batch), number),
+    "mlls": lambda _, batch, source_mean, __: posterior_mode(batch, source_mean, torch.zeros_like(source_mean)),
+    # One more sample, of law μ0, keeps every class alive.
+    "map_em": lambda factors, batch, source_mean, _: posterior_mode(batch, source_mean, factors.source_prior),
 }
 """Every estimator by the name used in configurations."""
 
@@ -267,15 +202,9 @@ def estimate_prior(
     if estimator not in ESTIMATORS:
         raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
     mean_output = source_prior if source_mean_prediction is None else source_mean_prediction
-    factors = factors or ConfusionFactors(confusion, source_prior)
     return ESTIMATORS[estimator](
-        PredictionEvidence(probabilities, confusion, source_prior, mean_output, num_reference, factors)
+        factors or ConfusionFactors(confusion, source_prior), probabilities, mean_output, num_reference
     )
-
-
-def _pseudo_inverse(confusion: Tensor, tolerance: float | None) -> Tensor:
-    pseudo_inverse: Tensor = torch.linalg.pinv(confusion.double(), rtol=tolerance)
-    return pseudo_inverse
 
 
 def _gram(columns: Tensor, ridge: float) -> Tensor:
@@ -287,8 +216,8 @@ def _from_ratios(ratios: Tensor, source_prior: Tensor) -> Tensor:
     return normalise(ratios.clamp_min(0) * prior, prior)
 
 
-def _rlls_strength(num_classes: int, num_reference: int, failure_probability: float) -> float:
-    deviation = 2 * math.log(2 * num_classes / failure_probability) / num_reference
+def _rlls_strength(num_classes: int, num_reference: int) -> float:
+    deviation = 2 * math.log(2 * num_classes / _RLLS_FAILURE) / num_reference
     return 0.01 * 3 * (deviation / 3 + math.sqrt(deviation))
 
 

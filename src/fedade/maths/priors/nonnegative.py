@@ -4,7 +4,6 @@ Alternating directions (ADMM, Boyd et al., 2011) with a fixed number of iteratio
 the solver works under ``vmap``. Axes: *C any client axes, K unknowns.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,23 +13,6 @@ from torch import Tensor
 from fedade.kernels import absolute_iterations
 
 _OVER_RELAXATION = 1.7
-
-
-def nonnegative_minimum(
-    step: Callable[[Float[Tensor, "*C K"]], Float[Tensor, "*C K"]],
-    start: Float[Tensor, "*C K"],
-    iterations: int,
-) -> Float[Tensor, "*C K"]:
-    """Minimum of f(x) over x ≥ 0, where ``step(v)`` is the free minimum of f(x) + penalty/2 ‖x - v‖².
-
-    The iterate and its scaled multiplier are the positive and the negative part of one vector, so their
-    difference, ADMM's usual argument v, is its absolute value. The answer's positive part is the minimum.
-    """
-    state = start
-    for _ in range(iterations):
-        relaxed = _OVER_RELAXATION * step(state.abs()) + (1 - _OVER_RELAXATION) * state.clamp_min(0)
-        state = relaxed + state.clamp_max(0)
-    return state
 
 
 class SimplexFactors(NamedTuple):
@@ -44,7 +26,7 @@ class SimplexFactors(NamedTuple):
 def simplex_factors(hessian: Float[Tensor, "K K"]) -> SimplexFactors:
     """The factors of a Hessian.
 
-    With |s| = s⁺ + s⁻ and s = s⁺ - s⁻, one over-relaxed step of ``nonnegative_minimum`` from s is affine in |s| and s:
+    With |s| = s⁺ + s⁻ and s = s⁺ - s⁻, one over-relaxed step (`nonnegative_quadratic`) from s is affine in |s| and s:
     r (base + penalty |s| P) + (1 - r) s⁺ - s⁻ = r base + |s| (r penalty P - r/2 I) + (1 - r/2) s, which is one matrix
     product and one sum.
     """
@@ -71,14 +53,19 @@ def nonnegative_quadratic(
     start: Float[Tensor, "*C K"],
     iterations: int,
 ) -> Float[Tensor, "*C K"]:
-    """Minimum of ½ xᵀHx - gᵀx over x ≥ 0, where the Hessians of all clients share their eigenvectors."""
+    """Minimum of ½ xᵀHx - gᵀx over x ≥ 0, where the Hessians of all clients share their eigenvectors.
+
+    The iterate and its scaled multiplier are the positive and the negative part of one vector, so their
+    difference, ADMM's usual argument, is its absolute value.
+    """
     penalty = _penalty(eigenvalues).unsqueeze(-1)
     scales = 1 / (eigenvalues + penalty)
-
-    def step(v: Tensor) -> Tensor:
-        return ((linear + penalty * v) @ eigenvectors * scales) @ eigenvectors.mT
-
-    return nonnegative_minimum(step, start, iterations).clamp_min(0)
+    state = start
+    for _ in range(iterations):
+        free_minimum = ((linear + penalty * state.abs()) @ eigenvectors * scales) @ eigenvectors.mT
+        relaxed = _OVER_RELAXATION * free_minimum + (1 - _OVER_RELAXATION) * state.clamp_min(0)
+        state = relaxed + state.clamp_max(0)
+    return state.clamp_min(0)
 
 
 def _penalty(eigenvalues: Tensor) -> Tensor:

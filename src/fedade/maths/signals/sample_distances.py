@@ -18,9 +18,8 @@ def sliced_wasserstein(
     Two opposite clusters have the largest, 2 E|u₁| for a uniform direction u; it vanishes as 1/√d, so dividing by 2
     alone would leave 0.07 of the range at d = 128.
     """
-    projected = (samples @ directions.T for samples in (first, second))
-    one, other = (values.sort(-2).values for values in projected)
-    moved = (one - other).abs().mean((-2, -1))
+    from_first, from_second = ((samples @ directions.T).sort(-2).values for samples in (first, second))
+    moved = (from_first - from_second).abs().mean((-2, -1))
     return (moved / (2 * mean_coordinate(directions.shape[-1]))).clamp(0, 1)
 
 
@@ -45,11 +44,11 @@ def kernel_discrepancy(first: Float[Tensor, "*C m d"], second: Float[Tensor, "*C
 
 def energy_distance(first: Float[Tensor, "*C m d"], second: Float[Tensor, "*C n d"]) -> Float[Tensor, "*C"]:
     """(2E|XY| - E|XX'| - E|YY'|) / 2E|XY|, Székely and Rizzo (2013): no parameter to choose."""
-    across, one, other = (
+    across, within_first, within_second = (
         _distances(left, right).mean((-2, -1)) for left, right in ((first, second), (first, first), (second, second))
     )
     total = torch.where(across > 0, 2 * across, torch.ones_like(across))
-    return ((2 * across - one - other) / total).clamp(0, 1)
+    return ((2 * across - within_first - within_second) / total).clamp(0, 1)
 
 
 def _distances(first: Tensor, second: Tensor) -> Tensor:

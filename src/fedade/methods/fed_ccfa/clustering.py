@@ -16,8 +16,7 @@ def mean_absolute_difference_of_distances(
     """
     if heard is None:
         heard = torch.ones(len(vectors), dtype=torch.bool, device=vectors.device)
-    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    directions = vectors / torch.where(lengths > 0, lengths, 1)
+    directions = unit_vectors(vectors)
     cosines = directions @ directions.mT
     differences = (cosines[:, None] - cosines[None]).abs()
     oneself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
@@ -25,6 +24,12 @@ def mean_absolute_difference_of_distances(
     distances = (differences * third_party).sum(-1) / (heard.sum() - 2).clamp_min(1)
     comparable = heard[:, None] & heard[None] & (heard.sum() > 2)
     return torch.where(comparable, distances, torch.inf)
+
+
+def unit_vectors(vectors: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:
+    """v / ‖v‖. A zero vector is divided by 1: dividing by a small number would blow its gradient up."""
+    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(lengths > 0, lengths, 1)
 
 
 def same_cluster(distances: Float[Tensor, "C C"], radius: float) -> Bool[Tensor, "C C"]:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from fedade.maths.losses.risks import one_hot
 from fedade.maths.priors.simplex import project_to_simplex
 
 
@@ -23,8 +24,7 @@ def class_error_slopes(
 
     The gradient of the expected error under a prior q is q @ slopes. A class without samples has slope 0.
     """
-    classes = torch.arange(len(weights), device=labels.device)
-    membership = (labels.unsqueeze(-1) == classes).to(probabilities.dtype)
+    membership = one_hot(labels, len(weights), probabilities.dtype)
     odds = probabilities / source_prior.clamp_min(torch.finfo(source_prior.dtype).eps)
     odds = odds / (odds @ weights).unsqueeze(-1)
     own = (membership * odds).sum(-1, keepdim=True)

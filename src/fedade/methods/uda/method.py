@@ -10,51 +10,27 @@ A client keeps 4·|θ| bytes (and about 4·d·discriminator_width for `dann`). A
 3·steps·(samples + reference batch) forward passes; nothing is sent.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
-from torch.func import grad
 
 from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, Plan
+from fedade.core.split import Parameters
 from fedade.maths.losses.adversarial import domain_loss, gradient_reversal, reversal_strength
 from fedade.methods.uda.alignment import coral_distance, mmd_distance
-from fedade.parts.composition import own_prediction, trainable
+from fedade.parts.composition import own_prediction
 from fedade.parts.discriminator import Discriminator, domain_logits, new_discriminator
-from fedade.parts.domain_pairs import DomainPair, descended, domain_pairs, embed, source_loss
-from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.rates import RateBounds
+from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 
 
-class UdaClient(NamedTuple):
-    """A model of its own, the discriminator of `dann` (else empty), the steps taken so far, the optimiser's state."""
-
-    own: dict[str, Tensor]
-    discriminator: Discriminator
-    steps: Tensor
-    state: OptimiserState
-
-
-class Uda(Method[UdaClient]):
+class Uda(DomainAdaptation):
     """Cross-entropy on the reference set plus λ times the distance of two feature distributions."""
 
     alignment: Literal["coral", "mmd", "dann"] = "coral"
     alignment_weight: float = Field(1.0, ge=0)
     """λ."""
-    pace: Literal["low", "mid", "high"] = "mid"
-    rate: RateBounds = RateBounds()
-    steps: int = Field(4, ge=0)
-    """Gradient steps per timestep."""
-    pair_size: int = Field(32, ge=1)
-    """Labelled samples in a step, and as many unlabelled ones."""
-    discriminator_width: int = Field(64, ge=1)
-    optimiser: Optimiser = Optimiser()
-    """Moves the model; discriminators take plain steps."""
-    discriminator_rate: float = Field(1e-2, ge=0)
-    """`dann`: learning rate of the discriminator, as published."""
 
     @property
     def card(self) -> Card:
@@ -65,46 +41,24 @@ class Uda(Method[UdaClient]):
             reference=True,
         )
 
-    def begin(self, ctx: ClientContext) -> UdaClient:
-        deployment = ctx.deployment
-        adversarial, own = self.alignment == "dann", trainable(deployment)
-        return UdaClient(
-            own=own,
-            discriminator=new_discriminator(deployment.initial_feature, self.discriminator_width)
-            if adversarial
-            else {},
-            steps=torch.zeros_like(deployment.accuracy),
-            state=self.optimiser.start(own),
-        )
+    def begin(self, ctx: ClientContext) -> AdaptingClient:
+        like, width = ctx.deployment.initial_feature, self.discriminator_width
+        return self.first_state(ctx.deployment, {}, new_discriminator(like, width) if self.alignment == "dann" else {})
 
-    def observe(self, ctx: ClientContext, state: UdaClient) -> tuple[UdaClient, Plan]:
+    def observe(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Plan]:
         """`steps` steps on pairs of batches; the trace gets the distance that the last one met."""
-        rate = self.rate.rate(self.pace, torch.zeros_like(state.steps))
-        distance = torch.zeros_like(rate)
-        for pair in domain_pairs(ctx, self.steps, self.pair_size):
-            state, distance = self._step(ctx.deployment, state, pair, rate)
+        state, rate, distance = self.adapt(ctx, state)
         return state, {"learning_rate": rate, "alignment": distance}
 
-    def predict(self, ctx: ClientContext, state: UdaClient) -> Tensor:
+    def predict(self, ctx: ClientContext, state: AdaptingClient) -> Tensor:
         return own_prediction(ctx, state.own)
 
-    def _step(
-        self, deployment: Deployment, client: UdaClient, pair: DomainPair, rate: Tensor
-    ) -> tuple[UdaClient, Tensor]:
-        def loss(own: dict[str, Tensor], discriminator: Discriminator) -> tuple[Tensor, Tensor]:
-            embedded = embed(deployment, own, pair)
-            distance = self._distance(embedded.source_features, embedded.target_features, discriminator, client.steps)
-            return source_loss(embedded, pair) + self.alignment_weight * distance, distance
-
-        slopes, distance = grad(loss, argnums=(0, 1), has_aux=True)(client.own, client.discriminator)
-        directions, state = self.optimiser.directions(client.own, slopes[0], client.state)
-        moved = UdaClient(
-            own=descended(client.own, directions, rate),
-            discriminator=descended(client.discriminator, slopes[1], self.discriminator_rate),
-            steps=client.steps + 1,
-            state=state,
-        )
-        return moved, distance
+    def stream_loss(
+        self, embedded: Embedded, own: Parameters, discriminators: Discriminator, client: AdaptingClient
+    ) -> tuple[Tensor, Tensor]:
+        """λ times the distance, and the distance."""
+        distance = self._distance(embedded.source_features, embedded.target_features, discriminators, client.steps)
+        return self.alignment_weight * distance, distance
 
     def _distance(self, source: Tensor, target: Tensor, discriminator: Discriminator, steps: Tensor) -> Tensor:
         """The part that λ weighs; for `dann` a game, which the discriminator plays down and the features up."""

@@ -10,45 +10,27 @@ A client keeps 4·|θ| bytes, and for its variant 4·K·d (`proto`), 4·bank_siz
 sent.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.func import grad
 from torch.nn.functional import pad
 
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, Plan
+from fedade.core.split import Parameters
 from fedade.maths.losses.adversarial import reversal_strength
-from fedade.methods.unida.rules import Dance, Discriminators, Memory, Prototypes, Situation, Uan, Universal
-from fedade.parts.composition import own_model, trainable
-from fedade.parts.domain_pairs import DomainPair, descended, domain_pairs, embed, source_loss
-from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.rates import RateBounds
+from fedade.methods.unida.rules import Dance, Discriminators, Prototypes, Situation, Uan, Universal
+from fedade.parts.composition import own_model
+from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 
 
-class UnidaClient(NamedTuple):
-    """A model of its own, what it remembers, the steps taken so far, and the optimiser's state."""
-
-    own: dict[str, Tensor]
-    memory: Memory
-    discriminators: Discriminators
-    steps: Tensor
-    state: OptimiserState
-
-
-class Unida(Method[UnidaClient]):
+class Unida(DomainAdaptation):
     """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones."""
 
     variant: Literal["proto", "uan", "dance"] = "proto"
-    pace: Literal["low", "mid", "high"] = "mid"
-    rate: RateBounds = RateBounds()
-    steps: int = Field(4, ge=0)
-    """Gradient steps per timestep."""
-    pair_size: int = Field(32, ge=1)
-    """Labelled samples in a step, and as many unlabelled ones."""
     confidence: float = Field(0.8, ge=0, le=1)
     """`proto`: similarity to its prototype from which a sample is known."""
     proto_margin: float = Field(0.5, ge=0, le=1)
@@ -60,11 +42,6 @@ class Unida(Method[UnidaClient]):
     """`dance`: distance from ½ ln K, in nats, up to which entropies are left alone."""
     bank_size: int = Field(100, ge=1)
     """`dance`: features remembered; the original keeps the whole target set."""
-    discriminator_width: int = Field(64, ge=1)
-    optimiser: Optimiser = Optimiser()
-    """Moves the model; discriminators take plain steps."""
-    discriminator_rate: float = Field(1e-2, ge=0)
-    """`uan`: learning rate of the discriminators."""
     reject_as_error: bool = False
     """Count samples taken for unknown as errors. False is right for streams of known classes only."""
 
@@ -76,23 +53,18 @@ class Unida(Method[UnidaClient]):
             reference=True,
         )
 
-    def begin(self, ctx: ClientContext) -> UnidaClient:
-        deployment = ctx.deployment
-        memory, discriminators = self._universal.start(deployment)
-        own, steps = trainable(deployment), torch.zeros_like(deployment.accuracy)
-        return UnidaClient(own, memory, discriminators, steps, self.optimiser.start(own))
+    def begin(self, ctx: ClientContext) -> AdaptingClient:
+        return self.first_state(ctx.deployment, *self._universal.start(ctx.deployment))
 
-    def observe(self, ctx: ClientContext, state: UnidaClient) -> tuple[UnidaClient, Plan]:
+    def observe(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Plan]:
         """`steps` steps on pairs of batches; the memory then takes in the whole batch."""
-        rate = self.rate.rate(self.pace, torch.zeros_like(state.steps))
-        for pair in domain_pairs(ctx, self.steps, self.pair_size):
-            state = self._step(ctx.deployment, state, pair, rate)
+        state, rate, _ = self.adapt(ctx, state)
         features, logits = _vectors_and_logits(ctx.deployment, state, ctx.updated_features(own_model(ctx, state.own)))
         unknown = self._universal.unknown(features, logits, state.discriminators)
         moved = state._replace(memory=self._universal.remember(state.memory, features, logits))
         return moved, {"learning_rate": rate, "unknown": unknown.to(rate.dtype).mean()}
 
-    def predict(self, ctx: ClientContext, state: UnidaClient) -> Tensor:
+    def predict(self, ctx: ClientContext, state: AdaptingClient) -> Tensor:
         """The client's own model; with `reject_as_error` there is one more class, which no label has."""
         features, logits = _vectors_and_logits(ctx.deployment, state, ctx.own_features(own_model(ctx, state.own)))
         if not self.reject_as_error:
@@ -101,22 +73,13 @@ class Unida(Method[UnidaClient]):
         rejection = pad(torch.zeros_like(logits), (0, 1), value=1.0)
         return torch.where(unknown.unsqueeze(-1), rejection, pad(logits.softmax(-1), (0, 1)))
 
-    def _step(self, deployment: Deployment, client: UnidaClient, pair: DomainPair, rate: Tensor) -> UnidaClient:
+    def stream_loss(
+        self, embedded: Embedded, own: Parameters, discriminators: Discriminators, client: AdaptingClient
+    ) -> tuple[Tensor, Tensor]:
+        """What the variant makes of the samples; the trace has no need of it."""
         strength = reversal_strength(client.steps)
-
-        def loss(own: dict[str, Tensor], discriminators: Discriminators) -> Tensor:
-            embedded = embed(deployment, own, pair)
-            situation = Situation(embedded, own, client.memory, discriminators, strength)
-            return source_loss(embedded, pair) + self._universal.loss(situation)
-
-        slopes = grad(loss, argnums=(0, 1))(client.own, client.discriminators)
-        directions, state = self.optimiser.directions(client.own, slopes[0], client.state)
-        return client._replace(
-            own=descended(client.own, directions, rate),
-            discriminators=descended(client.discriminators, slopes[1], self.discriminator_rate),
-            steps=client.steps + 1,
-            state=state,
-        )
+        loss = self._universal.loss(Situation(embedded, own, client.memory, discriminators, strength))
+        return loss, loss
 
     @property
     def _universal(self) -> Universal:
@@ -127,7 +90,7 @@ class Unida(Method[UnidaClient]):
         return Prototypes(self.confidence, self.proto_margin, self.separation, self.prototype_momentum)
 
 
-def _vectors_and_logits(deployment: Deployment, state: UnidaClient, features: Tensor) -> tuple[Tensor, Tensor]:
+def _vectors_and_logits(deployment: Deployment, state: AdaptingClient, features: Tensor) -> tuple[Tensor, Tensor]:
     """One vector per sample, and logits, of features of a client's own model."""
     network = deployment.network
     return network.summarise(features), network.classify({**deployment.parameters, **state.own}, features)

@@ -12,10 +12,10 @@ from fedade.core.errors import FedadeError
 from fedade.core.split import Parameters
 from fedade.maths.losses.adversarial import domain_loss, gradient_reversal
 from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses.pseudo_labels import class_means, class_totals
 from fedade.maths.signals.directions import directions
 from fedade.methods.unida.scores import (
     balanced_weights,
-    class_prototypes,
     entropy_separation,
     middle_entropy,
     neighbourhood_entropy,
@@ -75,8 +75,8 @@ class Prototypes:
     def start(self, deployment: Deployment) -> tuple[Memory, Discriminators]:
         labels = deployment.reference.labels
         features = deployment.network.summarise(deployment.reference_features)
-        prototypes, _ = class_prototypes(features, labels, deployment.num_classes, features.new_ones(len(labels)))
-        return {"prototypes": prototypes}, {}
+        every = features.new_ones(len(labels))
+        return {"prototypes": class_means(directions(features), labels, every, deployment.num_classes)}, {}
 
     def loss(self, situation: Situation) -> Tensor:
         _, _, features, logits = situation.embedded
@@ -90,7 +90,8 @@ class Prototypes:
     def remember(self, memory: Memory, features: Tensor, logits: Tensor) -> Memory:
         prototypes = memory["prototypes"]
         common, nearest = self._common(prototypes, features, logits)
-        fresh, weights = class_prototypes(features, nearest, len(prototypes), common.to(features.dtype))
+        fresh = class_means(directions(features), nearest, common.to(features.dtype), len(prototypes))
+        weights = class_totals(nearest, common.to(features.dtype), len(prototypes))
         followed = self.momentum * prototypes + (1 - self.momentum) * fresh
         return {"prototypes": torch.where((weights > 0).unsqueeze(-1), followed, prototypes)}
 

@@ -6,7 +6,7 @@ Axes: n samples, m neighbours, K classes, d features.
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fedade.maths.losses.entropy import entropy_from_logits
@@ -38,16 +38,6 @@ def neighbourhood_entropy(
     # Far below any similarity, yet finite: a sample without neighbours must not give NaN.
     entropies = entropy_from_logits(torch.where(allowed, logits, -1e4))
     return torch.where(allowed.any(-1), entropies, 0.0).mean()
-
-
-def class_prototypes(
-    features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], num_classes: int, weights: Float[Tensor, " n"]
-) -> tuple[Float[Tensor, "K d"], Float[Tensor, " K"]]:
-    """Mean normalised feature of each class over weighted samples, and the classes' total weights."""
-    membership = (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)) * weights.unsqueeze(-1)
-    totals = membership.sum(0)
-    means = membership.T @ directions(features) / torch.where(totals > 0, totals, 1).unsqueeze(-1)
-    return means, totals
 
 
 def prototype_similarities(features: Float[Tensor, "n d"], prototypes: Float[Tensor, "K d"]) -> Float[Tensor, "n K"]:

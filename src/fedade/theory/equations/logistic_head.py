@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 PENALTY = 1e-2
 """λ of ½ λ ‖W‖²: without it features that separate the classes have no finite minimiser."""
 GAP = 1e-6
-"""The found value is at most this far above the smallest."""
+"""The value that is reached is at most this far above the smallest."""
 _ITERATIONS = 2000
 _HISTORY = 30
 

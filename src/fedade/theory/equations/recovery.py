@@ -44,8 +44,8 @@ def recovery(
     those until the client's next change.
     """
     events = changes(weights, towards)
-    found = [_deficits(accuracies[client], weights[client], time, window) for client, time in events.tolist()]
-    deficits = [deficit for deficit in found if deficit is not None]
+    every = [_deficits(accuracies[client], weights[client], time, window) for client, time in events.tolist()]
+    deficits = [deficit for deficit in every if deficit is not None]
     for lag in range(max(map(len, deficits), default=0)):
         present = torch.stack([deficit[lag] for deficit in deficits if len(deficit) > lag])
         if present.mean() <= tolerance:

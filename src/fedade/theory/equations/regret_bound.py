@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedade.theory.equations.golden_section import golden_section
+from scipy.optimize import brentq
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class BoundConstants:
     loss: float
     """B: no sample's loss is larger."""
     radius: float
-    """Γ: parameters stay within this distance of one another."""
+    """Γ: parameters and comparators stay within this distance of one another."""
     singular_value: float
     """σ of the confusion matrix."""
-    cumulative_signal: float
-    """S̄_c"""
+    variation: float
+    """S̄_c as the theorem says, or V^L1 as its proof needs: B V^L1 bounds Σ sup |F_t − F_{t−1}| under label shift."""
     num_timesteps: int
     """T"""
 
@@ -58,8 +58,8 @@ def optimal_rate_order(cumulative_signal: float, num_timesteps: int) -> float:
 def optimal_rate(constants: BoundConstants) -> float:
     """η at which the three terms together are smallest; 0 where every rate above it is worse.
 
-    In log η the bound is a sum of exponentials, hence convex. At the lower end of the bracket one of the falling terms
-    is as steep as the rising one; at the upper end none of them is more than half as steep.
+    There the rising term is as steep as the falling ones. At the lower end of the bracket one of these alone is as
+    steep; at the upper end none is more than half as steep.
     """
     slope, inverse, root = _coefficients(constants)
     if slope == 0:
@@ -68,10 +68,8 @@ def optimal_rate(constants: BoundConstants) -> float:
     high = max(math.sqrt(2 * inverse / slope), (root / slope) ** (2 / 3))
     if low == 0:
         return 0.0
-    found = golden_section(
-        lambda logarithm: bound_terms(constants, math.exp(logarithm)).total, *map(math.log, (low, high))
-    )
-    return math.exp(found)
+    steepness = lambda rate: slope - (inverse / rate + root / (2 * math.sqrt(rate))) / rate  # noqa: E731
+    return float(brentq(steepness, low * (1 - 1e-9), high * (1 + 1e-9), xtol=1e-12 * low))
 
 
 def _coefficients(constants: BoundConstants) -> tuple[float, float, float]:
@@ -80,5 +78,5 @@ def _coefficients(constants: BoundConstants) -> tuple[float, float, float]:
     return (
         2 * (steepness + constants.loss**2) * constants.num_timesteps,
         constants.radius**2,
-        4 * (constants.radius + 1) * math.sqrt(constants.loss * constants.cumulative_signal * constants.num_timesteps),
+        4 * (constants.radius + 1) * math.sqrt(constants.loss * constants.variation * constants.num_timesteps),
     )
