@@ -1,7 +1,5 @@
 """What a suite leaves behind for people: one list of results, tables, figures."""
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -10,12 +8,12 @@ import numpy as np
 from fedade.core import storage
 from fedade.core.events import Listener
 from fedade.core.seeds import Seeds
-from fedade.experiments.cell import COMMON
 from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite
 from fedade.maths.schedules import VARIANTS
 from fedade.parts.rates import RateBounds
+from fedade.products.results_file import line_of
 from fedade.reporting.figures import Figures, save
-from fedade.reporting.results import Result
+from fedade.reporting.result_lines import as_csv
 from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
 from fedade.reporting.tables import write_tables
 from fedade.runner.store import Record, records
@@ -42,25 +40,11 @@ def finish(suite: Suite, folder: Path, listener: Listener) -> list[Path]:
     found = recorded(suite, folder)
     written = []
     if found:
-        storage.write_bytes(folder / "results.csv", results_csv(found).encode())
+        storage.write_bytes(folder / "results.csv", as_csv([line_of(one) for one in found]).encode())
         written = [folder / "results.csv", *write_tables(suite.name, [one.outcome for one in found], folder)]
     if suite.name in _MORE:
         written += _MORE[suite.name]([one for one in found if one.status.state == "done"], folder, listener)
     return written
-
-
-def results_csv(found: Sequence[Record]) -> str:
-    """One line per cell: its labels, what became of it, and its numbers."""
-    varied = dict.fromkeys(name for one in found for name in one.cell.labels if name not in COMMON)
-    measures = [name for name in Result._fields if name not in COMMON]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*COMMON, *varied, "status", *measures, "reason", "cell"])
-    writer.writeheader()
-    for one in found:
-        numbers = {} if one.status.result is None else one.status.result.asdict()
-        ending = {"status": one.status.state, "reason": one.status.reason, "cell": one.path.name}
-        writer.writerow({**one.cell.labels, **{name: numbers.get(name) for name in measures}, **ending})
-    return text.getvalue()
 
 
 def _sensitivity(found: Sequence[Record]) -> Figures:

@@ -73,7 +73,7 @@ def write_suite_report(folder: Path) -> Path:
         scenes=packed,
         config=_config(suite, groups),
         command=f"fedade bench {suite.name} --out {shlex.quote(str(folder))}",
-        provenance=origin(storage.read_json(done[0].path / "cell.json").get("provenance", {})),
+        provenance=origin(done[0].provenance),
     )
     storage.write_bytes(folder / "report.html", render(content).encode())
     return folder / "report.html"

@@ -7,15 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.outcomes import Label, Outcome
+from fedade.reporting.outcomes import COMMON, Label, Outcome
 from fedade.reporting.results import Result
-
-COMMON_LABELS = ("suite", "dataset", "kind", "source", "schedule", "row", "method", "seed")
-"""Labels that every cell has."""
-
-EARLIER_ROW_LABELS = ("measure", "feature_measure", "prior", "rate", "low", "high")
-EARLIER_SCENARIO_LABELS = ("alpha", "timesteps", "samples")
-"""Labels of version 0.1, whose cells did not say which of them name a row."""
 
 Key = tuple[tuple[str, Label], ...]
 """Some labels of a cell, in order."""
@@ -127,7 +120,7 @@ def scenario_of(outcome: Outcome) -> Key:
 
 def benchmark_of(outcome: Outcome) -> Key:
     """A scenario without its schedule: the data, the kind of shift, the model's pre-training, what a suite varies."""
-    varied = sorted(set(outcome.labels) - {*COMMON_LABELS, *_row_labels(outcome)})
+    varied = sorted(set(outcome.labels) - {*COMMON, *_row_labels(outcome)})
     return _chosen(outcome, ("dataset", "kind", "source", *varied))
 
 
@@ -137,17 +130,8 @@ def row_of(outcome: Outcome) -> Key:
 
 
 def _row_labels(outcome: Outcome) -> tuple[str, ...]:
-    """Labels that name the row besides `row` and `method`; nobody guesses which of two places a label names."""
-    if outcome.row_labels is None:
-        known = (*COMMON_LABELS, *EARLIER_ROW_LABELS, *EARLIER_SCENARIO_LABELS)
-        unknown = [label for label in outcome.labels if label not in known]
-        if unknown:
-            raise FedadeError(
-                f"label {unknown[0]!r} of a cell: nobody said whether it names a row or a scenario; "
-                "name it in Outcome.row_labels, or declare them without it"
-            )
-        return EARLIER_ROW_LABELS
-    common = [label for label in outcome.row_labels if label in COMMON_LABELS]
+    """Labels that name the row besides `row` and `method`."""
+    common = [label for label in outcome.row_labels if label in COMMON]
     if common:
         raise FedadeError(f"label {common[0]!r} of a cell has a place of its own; take it out of its row_labels")
     return outcome.row_labels

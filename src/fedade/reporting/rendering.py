@@ -121,12 +121,21 @@ def _lines(table: Table, escaped: Callable[[str], str], best: str, oracle: str) 
     return [head, *rows]
 
 
-def _markdown(table: Table) -> str:
+def markdown_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts that are Markdown already."""
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
+def markdown_table(table: Table) -> str:
+    """A table without its title and notes."""
     head, *rows = _lines(table, markdown_escaped, "**{}**", "*{}*")
-    body = [head, ["---", *("---:" for _ in table.columns)], *rows]
-    lines = [f"| {' | '.join(cells)} |" for cells in body]
+    return markdown_lines(head, rows)
+
+
+def _markdown(table: Table) -> str:
     notes = [markdown_escaped(note) + "\n" for note in table.notes]
-    return "\n".join([f"### {markdown_escaped(table.title)}", "", *lines, "", *notes])
+    return "\n".join([f"### {markdown_escaped(table.title)}", "", markdown_table(table), "", *notes])
 
 
 def _latex(table: Table) -> str:

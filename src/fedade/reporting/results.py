@@ -20,6 +20,8 @@ class Result(NamedTuple):
     seconds: float
     bytes_sent: int
     oracle: bool
+    accuracy_fresh: float | None = None
+    """On an independent draw of the same timestep, where that was asked for."""
 
     def asdict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -55,6 +57,7 @@ def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float
         seconds=seconds,
         bytes_sent=int(trace.column(table, "bytes_sent").sum()),
         oracle=oracle,
+        accuracy_fresh=_mean(table, "accuracy_fresh") if "accuracy_fresh" in table.column_names else None,
     )
 
 

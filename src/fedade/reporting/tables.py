@@ -96,7 +96,7 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
             value=entry.mean,
             deviation=entry.deviation,
             count=len(entry.accuracies),
-            paper=_published(suite, scenario, row),
+            paper=published(suite, {**dict(scenario), **dict(row)}),
             status=_status(entry),
             best=row in best[scenario],
         )
@@ -149,10 +149,11 @@ def _comparison_cells(
     )
 
 
-def _published(suite: str, scenario: Key, row: Key) -> Published | None:
+def published(suite: str, labels: Mapping[str, Label]) -> Published | None:
+    """The paper's number for a cell, if it has one."""
     numbers = paper.accuracies(suite)
-    where = {label: str(value) for label, value in scenario if label in PaperPlace._fields}
-    places = [PaperPlace(**where, row=name) for name in names.paper_rows(dict(row))]
+    where = {label: str(value) for label, value in labels.items() if label in ("dataset", "kind", "source", "schedule")}
+    places = [PaperPlace(**where, row=name) for name in names.paper_rows(labels)]
     return next((numbers[place] for place in places if place in numbers), None)
 
 
