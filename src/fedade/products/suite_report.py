@@ -19,9 +19,10 @@ from fedade.products.suite_products import recorded
 from fedade.reporting import names
 from fedade.reporting.grid import Key, row_of, scenario_of
 from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import HtmlTable, origin, results_table, suite_table
+from fedade.reporting.page.markup import origin
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
-from fedade.reporting.results import Result, rows
+from fedade.reporting.results import Result, rows, run_table
+from fedade.reporting.table_model import Table
 from fedade.reporting.tables import printed, suite_tables
 from fedade.runner.store import Record, records
 
@@ -68,7 +69,7 @@ def write_suite_report(folder: Path) -> Path:
         question=_QUESTION,
         facts={"cells": str(len(done)), "seeds": ", ".join(map(str, sorted({one.cell.seed for one in done})))},
         notes=[*_gaps(suite, folder, ended), *packed.broken],
-        tables=[suite_table(table) for table in suite_tables(suite.name, [one.outcome for one in ended])],
+        tables=suite_tables(suite.name, [one.outcome for one in ended]),
         scene_tables=[_scene_table(key, members) for key, members in groups.items()],
         scenes=packed,
         config=_config(suite, groups),
@@ -130,7 +131,7 @@ def _row_titles(members: Sequence[Record]) -> dict[Key, str]:
     }
 
 
-def _scene_table(key: Key, members: Sequence[Record]) -> HtmlTable:
+def _scene_table(key: Key, members: Sequence[Record]) -> Table:
     titles = _row_titles(members)
     # Source and the oracle keep their registered names, by which the share of the oracle's gain is found.
     found: list[Result] = [
@@ -138,7 +139,7 @@ def _scene_table(key: Key, members: Sequence[Record]) -> HtmlTable:
         for one in members
         if one.status.result is not None
     ]
-    return results_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
+    return run_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
 
 
 def _gaps(suite: Suite, folder: Path, ended: Sequence[Record]) -> list[str]:

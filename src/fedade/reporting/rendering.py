@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts, texts
 
 CSV_FIELDS = (
     "table", "row", "oracle", "column", "value", "deviation", "low", "high", "count", "paper", "paper_deviation",
@@ -103,21 +103,11 @@ def _padded(lines: Sequence[str]) -> list[str]:
 
 def _lines(table: Table, escaped: Callable[[str], str], best: str, oracle: str) -> list[list[str]]:
     """The headings and every row; `best` and `oracle` are formats of what is marked so."""
-
-    def styled(text: str, mark: str) -> str:
-        return mark.format(escaped(text)) if mark else escaped(text)
-
     head = [escaped(name) for name in (table.corner, *(column.name for column in table.columns))]
-    rows = [
-        [
-            styled(row.title, oracle if row.oracle else ""),
-            *(
-                styled(" | ".join(parts(cell, column)), best if cell.best else "")
-                for cell, column in zip(row.cells, table.columns, strict=True)
-            ),
-        ]
-        for row in table.rows
-    ]
+    rows = []
+    for row, shown in zip(table.rows, texts(table), strict=True):
+        marks = [oracle if row.oracle else "{}", *(best if cell.best else "{}" for cell in row.cells)]
+        rows.append([mark.format(escaped(text)) for mark, text in zip(marks, shown, strict=True)])
     return [head, *rows]
 
 

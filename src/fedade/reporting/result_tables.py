@@ -1,6 +1,7 @@
 """Tables from lines of results, each by a short description of what it shows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -10,12 +11,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from fedade.core.errors import FedadeError
 from fedade.reporting import names
 from fedade.reporting.grid import grid
-from fedade.reporting.page.markup import cells, column_names
 from fedade.reporting.paired import paired
 from fedade.reporting.rendering import markdown_lines, markdown_table
 from fedade.reporting.result_lines import Line, labels_of, outcome, seeds_of
 from fedade.reporting.result_pivot import Case, Pivot
-from fedade.reporting.results import rows
+from fedade.reporting.results import rows, run_table
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.reporting.tables import comparison_table, published
 
@@ -166,7 +166,7 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
         shown = (
             (spec.mean, TableCell(mean)),
             (spec.share, TableCell(pivot.share(row, columns))),
-            (spec.rate, TableCell(status="" if rate is None else f"{rate:.2g}")),
+            (spec.rate, TableCell(rate)),
         )
         return [cell for wanted, cell in shown if wanted]
 
@@ -175,10 +175,10 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
         fewer = "" if own == seeds else f" (seed{'s' * (len(own) > 1)} {', '.join(map(str, sorted(own)))})"
         return f"{row_names[row] or row}{fewer}"
 
-    decimals = 0 if shares else spec.decimals
-    headings = [Column(heading, decimals) for heading in columns.values()]
-    headings += [Column("mean", decimals)] * spec.mean + [Column("share of the oracle's gain, %", 0)] * spec.share
-    headings += [Column("mean rate")] * spec.rate
+    form = ".0f" if shares else f".{spec.decimals}f"
+    headings = [Column(heading, form) for heading in columns.values()]
+    headings += [Column("mean", form)] * spec.mean + [Column("share of the oracle's gain, %", ".0f")] * spec.share
+    headings += [Column("mean rate", ".2g")] * spec.rate
     body = [
         TableRow(title(row), (*(cell(row, column) for column in columns), *added(row)), pivot.oracle(row))
         for row in row_names
@@ -216,8 +216,8 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
         return TableRow(title, (*means, difference, TableCell(found.t_test), TableCell(found.pairs)))
 
     headings = (
-        Column(one), Column(other), Column("difference", signed=True), Column("p (t-test)", 3, least=0.001),
-        Column("pairs", 0),
+        Column(one), Column(other), Column("difference", "+.2f"), Column("p (t-test)", ".3f", least=0.001),
+        Column("pairs", ".0f"),
     )  # fmt: skip
     body = [row(heading, [column]) for column, heading in columns.items()]
     return markdown_table(Table("", headings, (*body, row("all", list(columns))), corner=", ".join(spec.column)))
@@ -231,11 +231,11 @@ def _run(spec: TableSpec, lines: Sequence[Line]) -> str:
     """The table that a run prints, in the order of the rows that are named, or from the highest accuracy down."""
     found = rows(outcome(line).result._replace(method=line["row"]) for line in lines)  # type: ignore[union-attr]
     by_name = {row.method: row for row in sorted(found, key=lambda row: -row.accuracy_post)}
-    shown = [cells(by_name[name]) for name in _chosen(by_name, spec.rows)]
-    columns = _chosen(column_names(), spec.columns)
-    places = [column_names().index(name) for name in columns]
-    headings = [head or name for name, head in columns.items()]
-    return markdown_lines(headings, [[row[place] for place in places] for row in shown])
+    made = run_table([by_name[name] for name in _chosen(by_name, spec.rows)])
+    columns = _chosen((column.name for column in made.columns), spec.columns)
+    kept = [place for place, column in enumerate(made.columns) if column.name in columns]
+    body = [replace(row, cells=tuple(row.cells[place] for place in kept)) for row in made.rows]
+    return markdown_table(replace(made, columns=tuple(made.columns[place] for place in kept), rows=tuple(body)))
 
 
 def _text(spec: TableSpec, lines: Sequence[Line]) -> str:

@@ -34,16 +34,16 @@ _COMPARISON_NOTES = (
 )
 _COMPARISON_COLUMNS = (
     Column("average rank"),
-    Column("oracle share, %", decimals=0),
+    Column("oracle share, %", ".0f"),
     Column("after"),
     Column("before"),
-    Column("to Fed-ADE", signed=True),
-    Column("effect", signed=True),
-    Column("p (t-test)", decimals=3, least=0.001),
-    Column("p (Wilcoxon)", decimals=3, least=0.001),
-    Column("pairs", decimals=0),
-    Column("seconds", decimals=1),
-    Column("MB sent", decimals=1),
+    Column("to Fed-ADE", "+.2f"),
+    Column("effect", "+.2f"),
+    Column("p (t-test)", ".3f", least=0.001),
+    Column("p (Wilcoxon)", ".3f", least=0.001),
+    Column("pairs", ".0f"),
+    Column("seconds", ".1f"),
+    Column("MB sent", ".1f"),
 )
 
 
