@@ -1,7 +1,6 @@
 """The report page of a suite, from what its folder holds."""
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from fedade.reporting.page.markup import origin
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.results import Result, rows, run_table
 from fedade.reporting.table_model import Table
-from fedade.reporting.tables import printed, suite_tables
+from fedade.reporting.tables import printed, row_names, suite_tables
 from fedade.runner.store import Record, records
 
 SUITE = "suite.json"
@@ -98,7 +97,7 @@ def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
 
 
 def _scene(members: Sequence[Record]) -> Scene:
-    titles = _row_titles(members)
+    titles = row_names([row_of(one.outcome) for one in members])
     labels = {label: _shown(label, value) for label, value in scenario_of(members[0].outcome)}
     return Scene(labels, [_recording(one, titles[row_of(one.outcome)]) for one in members])
 
@@ -117,22 +116,8 @@ def _recording(one: Record, title: str) -> Recording:
     return Recording(title, one.cell.seed, oracle, read)
 
 
-def _row_titles(members: Sequence[Record]) -> dict[Key, str]:
-    """The rows' names, with their settings where several rows have one name."""
-    keys = {row_of(one.outcome): dict(row_of(one.outcome)) for one in members}
-    shared = Counter(labels["row"] for labels in keys.values())
-    return {
-        key: ", ".join(
-            names.title(label, value)
-            for label, value in labels.items()
-            if label == "row" or (shared[labels["row"]] > 1 and label != "method")
-        )
-        for key, labels in keys.items()
-    }
-
-
 def _scene_table(key: Key, members: Sequence[Record]) -> Table:
-    titles = _row_titles(members)
+    titles = row_names([row_of(one.outcome) for one in members])
     # Source and the oracle keep their registered names, by which the share of the oracle's gain is found.
     found: list[Result] = [
         one.status.result._replace(method=titles[row_of(one.outcome)])
@@ -170,7 +155,7 @@ def _config(suite: Suite, groups: Mapping[Key, Sequence[Record]]) -> dict[str, A
         plain = members[0].cell.experiment.as_plain()
         title = ", ".join(names.title(label, value) for label, value in key)
         scenarios[title] = {"scenario": plain["scenario"], "protocol": plain["protocol"]}
-        titles = _row_titles(members)
+        titles = row_names([row_of(one.outcome) for one in members])
         for one in members:
             settings = one.cell.configured.model_dump(mode="json")
             methods[titles[row_of(one.outcome)]] = {"method": one.cell.method, "settings": settings}

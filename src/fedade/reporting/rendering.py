@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts, texts
+from fedade.reporting.table_model import Column, Table, TableCell, parts, texts
 
 CSV_FIELDS = (
     "table", "row", "oracle", "column", "value", "deviation", "low", "high", "count", "paper", "paper_deviation",
@@ -157,32 +157,16 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 def _csv(tables: Sequence[Table]) -> str:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, CSV_FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(buffer, CSV_FIELDS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for table in tables:
         for row in table.rows:
+            place = {"table": table.title, "row": row.name, "oracle": row.oracle}
             for column, cell in zip(table.columns, row.cells, strict=True):
-                writer.writerow(_csv_line(table, row, column, cell))
+                mean, deviation = cell.paper or (None, None)
+                paper = {"paper": mean, "paper_deviation": deviation, "difference": cell.difference}
+                writer.writerow(place | vars(cell) | paper | {"column": column.name})
     return buffer.getvalue()
-
-
-def _csv_line(table: Table, row: TableRow, column: Column, cell: TableCell) -> dict[str, object]:
-    return {
-        "table": table.title,
-        "row": row.name,
-        "oracle": row.oracle,
-        "column": column.name,
-        "value": cell.value,
-        "deviation": cell.deviation,
-        "low": cell.low,
-        "high": cell.high,
-        "count": cell.count,
-        "paper": None if cell.paper is None else cell.paper.mean,
-        "paper_deviation": None if cell.paper is None else cell.paper.deviation,
-        "difference": cell.difference,
-        "status": cell.status,
-        "best": cell.best,
-    }
 
 
 _RENDERERS: Mapping[str, Callable[[Table], str]] = {"text": _text, "markdown": _markdown, "latex": _latex}
