@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -106,10 +107,15 @@ def test_finished_cells_are_added_to_a_file_of_results(tmp_path):
         made_up(folder, cell, 0.25)
     CellFolder(folder, done).finish()
     CellFolder(folder, failed).fail(FedadeError("no luck"))
-    assert add_results(folder, results) == (results / "smoke.csv", 1)
+    assert add_results(folder, results) == (results / "smoke.csv", 1, 0)
     before = (results / "smoke.csv").read_bytes()
     add_results(folder, results)
     assert (results / "smoke.csv").read_bytes() == before, "adding again changes nothing"
+    (results / "smoke.csv").write_text(before.decode().replace(done.address, "x").replace(",20,", ",19,"))
+    assert add_results(folder, results).replaced == 0, "19 clients are another cell"
+    (results / "smoke.csv").write_text(re.sub(r"False,\w+,\w+", "False,x,y", before.decode()))
+    assert add_results(folder, results).replaced == 1
+    assert (results / "smoke.csv").read_bytes() == before
     (line,) = read_lines(results / "smoke.csv")
     expected = {"row": done.labels["row"], "accuracy_post": "0.25", "clients": "20", "timesteps": "16", "rounds": "1"}
     assert expected.items() <= line.items()

@@ -37,6 +37,9 @@ def test_adding_keeps_other_cells_and_the_latest_of_two_in_one_order(tmp_path):
 def test_two_settings_under_the_same_labels_are_refused():
     with pytest.raises(FedadeError, match="cells x and y of one commit have the same labels"):
         merged([line(commit="a", cell="x")], [line(commit="a", cell="y")])
+    for older in (line(commit="a", cell="x"), line(commit="b+changes", cell="x"), line(commit="b")):
+        newer = {**older, "commit": "b" + older["commit"][1:], "cell": "y", "started": "2026"}
+        assert merged([older], [newer]) == [newer]
 
 
 def test_a_mean_over_seeds_goes_when_each_has_its_own_line():
@@ -74,6 +77,14 @@ def test_columns_may_be_a_number_and_means_go_over_named_labels_only():
     assert table(sizes, where={"reference_size": 100})[2] == "| Fed-ADE | 1.00 |"
     part = [*sizes, line("UDA", accuracy=0.2, reference_size=100)]
     assert table(part, over="reference_size")[3] == "| UDA | 20.00 (1 of 2 cells) |"
+
+
+def test_ranks_are_over_scenarios_among_rows_that_have_all():
+    lines = [line("A", 0, 0.5), line("B", 0, 0.4), line("B", 1, 0.7), line("C", 0, 0.9)]
+    lines += [line(row, 0, 0.6 + place / 10, schedule="squ") for place, row in enumerate("AB")]
+    head, _, *rows = table(lines, rank=True, over="schedule", column="kind")
+    assert head.endswith("| average rank |")
+    assert [row.split(" | ")[-1] for row in rows] == ["2.00 |", "**1.00** |", "– |"]
 
 
 def test_the_papers_numbers_stand_beside_ours():

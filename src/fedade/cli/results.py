@@ -25,8 +25,9 @@ def add_command(
 ) -> None:
     """Add the finished cells of folders to files of results; adding again changes nothing."""
     for folder in folders:
-        path, cells = add_results(folder, results, name)
-        typer.echo(f"{path}: {cells} cells of {folder}")
+        added = add_results(folder, results, name)
+        instead = f", {added.replaced} of them instead of lines with another fingerprint" if added.replaced else ""
+        typer.echo(f"{added.path}: {added.cells} cells of {folder}{instead}")
 
 
 @app.command("write")

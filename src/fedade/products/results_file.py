@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.result_lines import Line, merged, read_lines, write_lines
+from fedade.reporting.result_lines import (
+    CHANGED,
+    Line,
+    has_other_settings,
+    merged,
+    place_of,
+    read_lines,
+    write_lines,
+)
 from fedade.runner.store import Record, records
 
 FACTS = {
@@ -29,7 +37,7 @@ def line_of(record: Record) -> Line:
     facts: dict[str, Any] = {name: _setting(settings, path) for name, path in FACTS.items()}
     facts["model"] = str(facts["model"]).split("/")[-1]  # without the folder of a machine
     measures = {} if record.status.result is None else record.status.result.asdict()
-    commit = f"{(origin.get('commit') or '')[:10]}{'+changes' if origin.get('dirty') else ''}"
+    commit = f"{(origin.get('commit') or '')[:10]}{CHANGED if origin.get('dirty') else ''}"
     line: dict[str, object] = {
         **facts,
         **measures,
@@ -46,18 +54,30 @@ def line_of(record: Record) -> Line:
     return {name: "" if value is None else str(value) for name, value in line.items()}
 
 
-def add_results(folder: Path, results: Path, name: str | None = None) -> tuple[Path, int]:
-    """Add the finished cells of a run or suite to `results/NAME.csv`; returns the file and how many cells there were.
+class Added(NamedTuple):
+    """What came of adding a folder to a file of results."""
 
-    Named after the suite. Adding again changes nothing, and cells that the folder does not hold stay as they are.
+    path: Path
+    cells: int
+    replaced: int
+    """Lines that were there with other settings or of other code."""
+
+
+def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
+    """Add the finished cells of a run or suite to `results/NAME.csv`, which is named after the suite.
+
+    Adding again changes nothing, and cells that the folder does not hold stay as they are.
     """
     found = [line_of(record) for record in records(folder) if record.status.state == "done"]
     if not found:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench SUITE --out {folder}` first")
     path = results / f"{name or found[0]['suite']}.csv"
     kept = [{key: value for key, value in line.items() if key not in ("status", "reason")} for line in found]
-    write_lines(path, merged(read_lines(path) if path.exists() else [], kept))
-    return path, len(found)
+    known = read_lines(path) if path.exists() else []
+    together = {place_of(line): line for line in merged(known, kept)}
+    write_lines(path, list(together.values()))
+    replaced = sum(has_other_settings(line, together.get(place_of(line), line)) for line in known)
+    return Added(path, len(found), replaced)
 
 
 def _setting(settings: Mapping[str, Any], path: str) -> Any:

@@ -21,6 +21,9 @@ MEASURES = (
 ORIGIN = ("cell", "commit", "device", "precision", "started", "row_labels", "status", "reason")
 """Settings' fingerprint, code, machine and time; which labels name the row; how the cell ended."""
 
+CHANGED = "+changes"
+"""What a commit's name ends with where the code had changes besides."""
+
 
 def labels_of(line: Line) -> dict[str, str]:
     """What a line is about: everything that is neither measured nor says where it came from."""
@@ -53,6 +56,16 @@ def as_csv(lines: Sequence[Line]) -> str:
     return text.getvalue()
 
 
+def place_of(line: Line) -> frozenset[tuple[str, str]]:
+    """What tells a line from every other of its file."""
+    return frozenset(labels_of(line).items())
+
+
+def has_other_settings(line: Line, other: Line) -> bool:
+    """Whether two lines for one cell have different fingerprints."""
+    return bool(line.get("cell") and other.get("cell")) and line["cell"] != other["cell"]
+
+
 def merged(known: Iterable[Line], added: Iterable[Line]) -> list[Line]:
     """The cells of both, in one order whatever came first; of two lines for one cell the one that was started last.
 
@@ -60,12 +73,14 @@ def merged(known: Iterable[Line], added: Iterable[Line]) -> list[Line]:
     """
     kept: dict[frozenset[tuple[str, str]], Line] = {}
     for line in (*known, *added):
-        place = frozenset(labels_of(line).items())
+        place = place_of(line)
         other = kept.setdefault(place, line)
-        if other.get("cell") != line.get("cell") and line.get("commit") and other.get("commit") == line["commit"]:
+        # With changes that no commit tells of, the same settings may have had another fingerprint.
+        same_code = line.get("commit") == other.get("commit") and not line.get("commit", "").endswith(CHANGED)
+        if same_code and has_other_settings(line, other):
             raise FedadeError(
-                f"{', '.join(labels_of(line).values())}: cells {other.get('cell')} and {line.get('cell')} of one "
-                "commit have the same labels and other settings; keep one of them, or give its row another name"
+                f"{', '.join(labels_of(line).values())}: cells {other['cell']} and {line['cell']} of one commit have "
+                "the same labels and other settings; keep one of them, or give its row another name"
             )
         if line.get("started", "") >= other.get("started", ""):
             kept[place] = line
@@ -75,7 +90,7 @@ def merged(known: Iterable[Line], added: Iterable[Line]) -> list[Line]:
 
 
 def _each_seed(line: Line) -> set[frozenset[tuple[str, str]]]:
-    return {frozenset({**labels_of(line), "seed": str(seed)}.items()) for seed in seeds_of(line)}
+    return {place_of({**line, "seed": str(seed)}) for seed in seeds_of(line)}
 
 
 def _order(line: Line) -> tuple[object, ...]:

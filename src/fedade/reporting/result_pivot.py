@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedade.reporting.comparison import oracle_share
+from fedade.reporting.comparison import average_ranks, oracle_share
 from fedade.reporting.result_lines import Line, labels_of, seeds_of
 
-Case = tuple[frozenset[tuple[str, str]], int]
+Scenario = frozenset[tuple[str, str]]
+Case = tuple[Scenario, int]
 """A scenario and a seed."""
 
 
@@ -60,6 +61,16 @@ class Pivot:
         values = self.values(row, column)
         return float(np.mean(list(values.values()))) if values else None
 
+    def ranks(self, rows: Iterable[str]) -> dict[str, float]:
+        """Average rank over scenarios, each by the mean of a row's seeds, among rows that have every scenario."""
+        found: dict[str, dict[Scenario, list[float]]] = {row: {} for row in rows}
+        for (row, _), one in self.measured.items():
+            for (scenario, _), value in one.values.items() if row in found else ():
+                found[row].setdefault(scenario, []).append(value)
+        every = {scenario for own in found.values() for scenario in own}
+        whole = [row for row, own in found.items() if own.keys() == every]
+        return average_ranks([{row: float(np.mean(found[row][scenario])) for row in whole} for scenario in every])
+
     def share(self, row: str, columns: Iterable[str]) -> float | None:
         """The share of the oracle's gain in percent, over cases that the row, `source` and `oracle-prior` have."""
         triples = []
@@ -88,6 +99,6 @@ def _measured(lines: Sequence[Line], value: str) -> Measured:
     return Measured(values, deviation, labels_of(lines[0]), any(line.get("oracle") == "True" for line in lines))
 
 
-def _scenario(line: Line) -> frozenset[tuple[str, str]]:
+def _scenario(line: Line) -> Scenario:
     apart = {"suite", "row", "method", "seed", *line.get("row_labels", "").split()}
     return frozenset(one for one in labels_of(line).items() if one[0] not in apart)

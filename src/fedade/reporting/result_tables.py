@@ -58,6 +58,8 @@ class TableSpec(BaseModel):
     """Whether to add a column with the mean of the others."""
     share: bool = False
     """Whether to add a column with the share of the oracle's gain over all columns."""
+    rank: bool = False
+    """Whether to add a column with the average rank over scenarios."""
     rate: bool = False
     """Whether to add a column with the mean learning rate."""
     paper: str | None = None
@@ -104,7 +106,7 @@ def _refuse_mixtures(spec: TableSpec, lines: Sequence[Line]) -> None:
                 if other != value:
                     raise FedadeError(
                         f"{', '.join(spec.file)}: a cell of {_named(spec.row, line)} mixes {label} {other} and {value};"
-                        f" choose one in `where`, or name {label} in `over`"
+                        f" choose one in `where`, or name {label} in `over`, `row` or `column`"
                     )
 
 
@@ -146,6 +148,7 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
         rounded = {row: round(mean, spec.decimals) for row, mean in means.items() if mean is not None}
         return [row for row, mean in rounded.items() if mean == max(rounded.values()) and len(rounded) > 1]
 
+    ranks = pivot.ranks(row for row in row_names if not pivot.oracle(row))
     marked = {column: best(column) for column in columns}
 
     def cell(row: str, column: str) -> TableCell:
@@ -166,6 +169,7 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
         shown = (
             (spec.mean, TableCell(mean)),
             (spec.share, TableCell(pivot.share(row, columns))),
+            (spec.rank, TableCell(ranks.get(row), best=ranks.get(row) == min(ranks.values(), default=-1))),
             (spec.rate, TableCell(rate)),
         )
         return [cell for wanted, cell in shown if wanted]
@@ -178,7 +182,7 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
     form = ".0f" if shares else f".{spec.decimals}f"
     headings = [Column(heading, form) for heading in columns.values()]
     headings += [Column("mean", form)] * spec.mean + [Column("share of the oracle's gain, %", ".0f")] * spec.share
-    headings += [Column("mean rate", ".2g")] * spec.rate
+    headings += [Column("average rank")] * spec.rank + [Column("mean rate", ".2g")] * spec.rate
     body = [
         TableRow(title(row), (*(cell(row, column) for column in columns), *added(row)), pivot.oracle(row))
         for row in row_names
