@@ -34,11 +34,14 @@ def test_a_table_is_written_once_and_the_text_around_it_stays(tmp_path):
         (BLOCK.format("file: none.csv"), "d.md, table 'file: none.csv': cannot read"),
         (BLOCK.format("file: r.csv\nrow_: a"), "row_ Extra inputs are not permitted"),
         (BLOCK.format("file: ["), "d.md, table"),
+        (BLOCK.format("file: r.csv\ntable: text"), "no column 'text'"),
+        (BLOCK.format("file: bad.csv"), "could not convert string to float: 'half'"),
         ("\n<!-- results\nfile: r.csv\n-->\n", "a table of results has no end"),
     ],
 )
 def test_a_description_that_is_wrong_is_named_with_its_document(tmp_path, text, message):
     (tmp_path / "r.csv").write_text("row,schedule,seed,accuracy_post\nA,lin,0,0.5\n")
+    (tmp_path / "bad.csv").write_text("row,schedule,seed,accuracy_post\nA,lin,0,half\n")
     (tmp_path / "d.md").write_text(text)
     with pytest.raises(FedadeError, match=message) as caught:
         write_documents([tmp_path / "d.md"], tmp_path)

@@ -32,7 +32,10 @@ def add_command(
 
 @app.command("write")
 def write_command(
-    documents: Annotated[list[Path], typer.Argument(metavar="FILE.md...", help="Markdown files with tables.")],
+    documents: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE.md...", exists=True, dir_okay=False, help="Markdown files with tables."),
+    ],
     results: Results = DOCS,
     check: Annotated[bool, typer.Option("--check", help="Change nothing, and fail where something would.")] = False,
 ) -> None:

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
@@ -32,8 +31,8 @@ def write_documents(documents: Sequence[Path], results: Path, check: bool = Fals
         try:
             spec = TableSpec.model_validate(yaml.safe_load(description))
             return markdown(spec, [line for name in spec.file for line in lines(name)])
-        except (yaml.YAMLError, ValidationError, KeyError, FedadeError) as error:
-            reason = " ".join(str(error).split())
+        except (yaml.YAMLError, ValueError, KeyError, FedadeError) as error:
+            reason = f"no column {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
             raise FedadeError(f"{document}, table {' '.join(description.split())!r}: {reason}") from error
 
     def made_again(document: Path, text: str) -> str:
