@@ -48,15 +48,15 @@ class Grid:
     seeds: tuple[Label, ...]
     outcomes: Mapping[tuple[Key, Key, Label], Outcome]
 
-    def result(self, scenario: Key, row: Key, seed: Label) -> Result | None:
-        """What was reached there, if it finished."""
-        found = self.outcomes.get((scenario, row, seed))
-        return None if found is None else found.result
+    def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
+        """What a row reached, by scenario and seed."""
+        places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
+        found = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
+        return {place: one.result for place, one in found.items() if one is not None and one.result is not None}
 
     def results(self, row: Key) -> list[Result]:
         """All that a row finished."""
-        found = (self.result(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds)
-        return [result for result in found if result is not None]
+        return list(self.finished(row).values())
 
     def entry(self, scenario: Key, row: Key) -> Entry:
         """A row in one scenario."""
@@ -69,10 +69,7 @@ class Grid:
 
     def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
         """Accuracy after adaptation in percent, by scenario and seed, where the row finished."""
-        found = {
-            (scenario, seed): self.result(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds
-        }
-        return {place: 100 * result.accuracy_post for place, result in found.items() if result is not None}
+        return {place: 100 * result.accuracy_post for place, result in self.finished(row).items()}
 
     @cached_property
     def oracles(self) -> frozenset[Key]:
