@@ -1,9 +1,8 @@
 """What a suite leaves behind for people: one list of results, tables, figures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-
-import numpy as np
 
 from fedade.core import storage
 from fedade.core.events import Listener
@@ -14,6 +13,7 @@ from fedade.parts.rates import RateBounds
 from fedade.products.results_file import line_of
 from fedade.reporting.figures import Figures, save
 from fedade.reporting.result_lines import as_csv
+from fedade.reporting.result_pivot import Pivot
 from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
 from fedade.reporting.tables import write_tables
 from fedade.runner.store import Record, records
@@ -132,18 +132,13 @@ def _by(found: Iterable[Record], label: str) -> dict[str, list[Record]]:
 
 def _curves(found: Iterable[Record], name: str, setting: str) -> list[Curve]:
     """Accuracy against a setting, a curve for every value of another label."""
-    return [_curve(title, members, setting) for title, members in _by(found, name).items()]
+    lines = [line_of(one) for one in found if setting in one.cell.labels]
+    pivot = Pivot(lines, itemgetter(name), itemgetter(setting), "accuracy_post")
 
+    def curve(title: str) -> Curve:
+        points = [column for column in sorted(pivot.columns, key=float) if (title, column) in pivot.measured]
+        means = [pivot.mean(title, column) or 0.0 for column in points]
+        deviations = [pivot.measured[title, column].deviation or 0.0 for column in points]
+        return Curve(title, tuple(map(float, points)), tuple(means), tuple(deviations))
 
-def _curve(title: str, found: Iterable[Record], setting: str) -> Curve:
-    accuracies: dict[float, list[float]] = {}
-    for one in found:
-        if setting in one.cell.labels and one.status.result is not None:
-            accuracies.setdefault(float(one.cell.labels[setting]), []).append(100 * one.status.result.accuracy_post)
-    points = sorted(accuracies.items())
-    return Curve(
-        title,
-        tuple(value for value, _ in points),
-        tuple(float(np.mean(reached)) for _, reached in points),
-        tuple(float(np.std(reached, ddof=1)) if len(reached) > 1 else 0.0 for _, reached in points),
-    )
+    return [curve(title) for title in pivot.rows]
