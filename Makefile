@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
-.PHONY: setup run test browser check test-slow golden clean
+.PHONY: setup run test browser check test-slow golden results clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ test-slow: setup browser
 
 golden: setup
 	FEDADE_REWRITE_GOLDEN=1 $(BIN)/python -m pytest tests/golden
+
+# Every table of results in the documents, from the files in docs/results.
+results: setup
+	$(BIN)/fedade results write README.md docs/*.md docs/results/*.md
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -126,7 +126,9 @@ def scenario_of(network: Network, tokens: int, timesteps: int, device: str) -> S
         temperature=torch.ones(()),
         accuracy=torch.zeros(()),
     )
-    streams = RandomStreams(*(torch.from_numpy(array).to(device) for array in (texts, labels, rows)), CLASSES)
+    streams = RandomStreams(
+        *(torch.from_numpy(array).to(device) for array in (texts, labels, rows)), CLASSES, len(rows)
+    )
     return Scenario(deployment.to(device), streams)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from fedade.core.events import Listener
 from fedade.experiments.suites import SUITES
 from fedade.experiments.suites.selecting import select
 from fedade.products import suite_products
+from fedade.products.results_file import add_results
 from fedade.products.suite_folder import claim_suite
+from fedade.reporting.result_lines import read_lines
 from fedade.runner.store import CellFolder, examine, records
 
 
@@ -95,6 +98,34 @@ def test_results_are_in_the_order_of_the_suite_and_open_or_damaged_cells_are_no_
         cell.labels["row"]: state
         for cell, state in zip((done, failed, begun, damaged), ("done", "failed", "open", "damaged"), strict=True)
     }
+
+
+def test_finished_cells_are_added_to_a_file_of_results(tmp_path):
+    done, failed, later = SUITES["smoke"].cells((0,))[:3]
+    folder, results = tmp_path / "suite", tmp_path / "results"
+    for cell in (done, failed):
+        made_up(folder, cell, 0.25)
+    CellFolder(folder, done).finish()
+    CellFolder(folder, failed).fail(FedadeError("no luck"))
+    assert add_results(folder, results) == (results / "smoke.csv", 1, 0)
+    before = (results / "smoke.csv").read_bytes()
+    add_results(folder, results)
+    assert (results / "smoke.csv").read_bytes() == before, "adding again changes nothing"
+    (results / "smoke.csv").write_text(before.decode().replace(done.address, "x").replace(",20,", ",19,"))
+    assert add_results(folder, results).replaced == 0, "19 clients are another cell"
+    (results / "smoke.csv").write_text(re.sub(r"False,\w+,\w+", "False,x,y", before.decode()))
+    assert add_results(folder, results).replaced == 1
+    assert (results / "smoke.csv").read_bytes() == before
+    (line,) = read_lines(results / "smoke.csv")
+    expected = {"row": done.labels["row"], "accuracy_post": "0.25", "clients": "20", "timesteps": "16", "rounds": "1"}
+    assert expected.items() <= line.items()
+    assert line["cell"] == done.address
+    assert {"commit", "device", "precision", "started", "seconds", "accuracy_fresh"} <= line.keys()
+    made_up(folder, later, 0.5).finish()
+    add_results(folder, results, "mine")
+    assert [one["row"] for one in read_lines(results / "mine.csv")] == [done.labels["row"], later.labels["row"]]
+    with pytest.raises(FedadeError, match="holds no finished cell"):
+        add_results(tmp_path / "nothing", results)
 
 
 def test_a_trace_without_all_its_rows_is_no_result(tmp_path):

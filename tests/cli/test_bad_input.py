@@ -26,6 +26,8 @@ BAD = [
     (["run", "--set", "scenario.train_size=5000"], "scenario.train_size"),
     (["run", "--set", "execution.precision=bf16"], "execution.precision: bf16 needs a GPU"),
     (["run", "--set", "scenario.personal=[nose.]"], "leaves no personal parameter"),
+    (["results", "add", "nothing"], "nothing holds no finished cell"),
+    (["results", "write", "none.md"], "'none.md' does not exist"),
     (["run", "--seed", "-1"], "seeds are whole numbers"),
     (["run", "--device", "cuda"], "no GPU"),
     (["run", "--device", "gpu"], "execution.device: choose cpu, cuda or cuda:NUMBER (given: 'gpu')"),

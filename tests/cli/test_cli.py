@@ -273,3 +273,17 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, cache):
     assert "start the same command again to continue" in told
     assert "Traceback" not in told
     assert list(tmp_path.rglob("world.safetensors")), "what was done is kept"
+
+
+def test_results_become_a_file_and_a_table(fedade, tmp_path):
+    fedade("run", "--method", "source", "--out", "r", *TINY, check=True)
+    for _ in range(2):
+        assert "tiny.csv: 1 cells of r" in fedade("results", "add", "r", "--results", ".", "--name", "tiny").stdout
+    document = tmp_path / "d.md"
+    document.write_text("\n<!-- results\nfile: tiny.csv\ntable: run\n-->\n<!-- end of results -->\n")
+    stale = fedade("results", "write", "d.md", "--results", ".", "--check")
+    assert stale.returncode == 2
+    assert "not as the results say: d.md" in stale.stderr
+    assert "1 of 1 files changed" in fedade("results", "write", "d.md", "--results", ".", check=True).stdout
+    assert "| **" in document.read_text().splitlines()[8]
+    fedade("results", "write", "d.md", "--results", ".", "--check", check=True)

@@ -8,6 +8,9 @@ PLACE: dict[str, Label] = {
 }  # fmt: skip
 
 
+ROW_LABELS = ("measure", "feature_measure", "prior", "rate", "low", "high")
+
+
 def labels(row: str, seed: int = 0, **changed: Label) -> dict[str, Label]:
     """The labels of a cell of table 1 on CIFAR-10, unless changed; a row's method has its name in small letters."""
     return {**PLACE, "row": row, "method": row.lower(), "seed": seed, **changed}
@@ -26,14 +29,14 @@ def finished(row: str, percent: float, seed: int = 0, oracle: bool = False, **ch
         bytes_sent=2_500_000,
         oracle=oracle,
     )
-    return Outcome(named, result)
+    return Outcome(named, result, row_labels=ROW_LABELS)
 
 
 def failed(row: str, reason: str, seed: int = 0, **changed: Label) -> Outcome:
     """A cell without a result."""
-    return Outcome(labels(row, seed, **changed), None, reason)
+    return Outcome(labels(row, seed, **changed), None, reason, ROW_LABELS)
 
 
 def planned(row: str, seed: int = 0, **changed: Label) -> Outcome:
     """A cell that was not run yet."""
-    return Outcome(labels(row, seed, **changed), None)
+    return Outcome(labels(row, seed, **changed), None, row_labels=ROW_LABELS)

@@ -8,9 +8,8 @@ import pyarrow as pa
 from fedade.core import trace
 from fedade.core.seeds import Seeds
 from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import results_table
 from fedade.reporting.page.scenes import PackedScenes, Recording, Scene, pack
-from fedade.reporting.results import result, rows
+from fedade.reporting.results import result, rows, run_table
 
 PAPER = (
     "source", "fth", "atlas", "uda", "fed-poe", "fix-lr-low", "fix-lr-mid", "fix-lr-high", "fed-ade", "oracle-prior",
@@ -85,7 +84,7 @@ def made_up_scenes(
 def made_up_page(scenes: Sequence[Scene], packed: PackedScenes | None = None) -> str:
     """A whole page of such scenes."""
     tables = [
-        results_table(
+        run_table(
             rows([result(one.read(), one.method, one.seed, one.oracle, 1.0) for one in scene.recordings]),
             ", ".join(scene.labels.values()),
         )

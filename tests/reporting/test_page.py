@@ -4,12 +4,12 @@ import html.parser
 import json
 import re
 
-from fedade.reporting.page import Page, cells, column_names, render
-from fedade.reporting.page.markup import origin, results_table, suite_table
+from fedade.reporting.page import Page, render
+from fedade.reporting.page.markup import origin
 from fedade.reporting.page.scenes import PackedScenes, pack
 from fedade.reporting.paper import Published
-from fedade.reporting.results import ResultRow
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
+from fedade.reporting.results import ResultRow, run_table
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow, texts
 
 from .made_up import made_up_page, made_up_scenes
 
@@ -48,7 +48,7 @@ def page_of(*rows: ResultRow, **changes) -> str:
         Page(
             **{
                 "title": "A run",
-                "tables": [results_table(rows)],
+                "tables": [run_table(rows)],
                 "scenes": NOTHING,
                 "config": {"a": 1},
                 "command": "fedade run",
@@ -60,8 +60,10 @@ def page_of(*rows: ResultRow, **changes) -> str:
 
 def test_the_table_needs_no_script():
     found = Tags(page_of(row("source", 0.5), row("fed-ade", 0.75), row("oracle-prior", 0.9, oracle=True)))
-    for text in (*column_names(), *cells(row("fed-ade", 0.75))):
+    shown = run_table([row("fed-ade", 0.75)])
+    for text in (*(column.name for column in shown.columns), *texts(shown)[0]):
         assert text in found.texts, text
+    assert texts(shown) == [["fed-ade", "75.00", "1.00", "73.00", "50%", "5e-05", "1.2", "3.0"]]
     assert "oracle-prior (oracle)" in found.texts
     assert ("table", "class", "sortable") in found.attributes
 
@@ -111,7 +113,7 @@ def test_ours_the_papers_and_the_difference_stand_together():
     table = Table(
         "t", (Column("Lin."),), (TableRow("Fed-ADE", (cell,)), TableRow("FTH", (TableCell(status="failed"),)))
     )
-    shown = Tags(page_of(row("fed-ade", 0.5), tables=[suite_table(table)])).texts
+    shown = Tags(page_of(row("fed-ade", 0.5), tables=[table])).texts
     assert "77.12 ±0.50" in shown
     assert "80.0 ±0.3 | -2.9" in shown
     assert "failed" in shown

@@ -39,7 +39,7 @@ def any_tables(draw: st.DrawFn) -> Table:
 
 TABLE = Table(
     "table1, CIFAR-10",
-    (Column("Lin."), Column("p", decimals=3, least=0.001)),
+    (Column("Lin."), Column("p", ".3f", least=0.001)),
     (
         TableRow("Fed-ADE", (TableCell(73.844, 0.61, paper=Published(73.8, 0.6), best=True), TableCell(0.0004))),
         TableRow("w/o S_unc", (TableCell(status="failed", paper=Published(71.3, 0.3)), TableCell(0.25))),

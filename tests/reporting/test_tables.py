@@ -215,9 +215,7 @@ def test_a_label_that_a_suite_introduces_names_a_row_if_it_says_so():
     assert len(suite_tables("mine", [replace(one, row_labels=()) for one in halves])) == 5, "two scenarios"
 
 
-def test_a_label_of_which_nobody_says_what_it_names_splits_no_table_in_silence():
-    with pytest.raises(FedadeError, match="'memory' of a cell: nobody said whether it names a row or a scenario"):
-        suite_tables("mine", [finished("A", 50.0, memory=0)])
+def test_a_label_names_the_same_in_all_cells():
     mixed = [replace(finished("A", 50.0, seed, memory=0), row_labels=("memory",) * seed) for seed in (0, 1)]
     with pytest.raises(FedadeError, match="'memory' names a row in one cell and a scenario in another"):
         grid(mixed)

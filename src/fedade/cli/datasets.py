@@ -27,10 +27,8 @@ def list_datasets(data_dir: DataDir = None, json_: Json = False) -> None:
 def where_is(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
     """The folder that a dataset is read from."""
     folder = where(name, data_dir)
-    if json_:
-        typer.echo(json.dumps({"name": name, "where": None if folder is None else str(folder)}))
-    else:
-        typer.echo("not on disk, or installed with the package" if folder is None else str(folder))
+    plain = {"name": name, "where": None if folder is None else str(folder)}
+    typer.echo(json.dumps(plain) if json_ else folder or "not on disk, or installed with the package")
 
 
 @app.command("check")

@@ -85,8 +85,5 @@ def run_command(
 
 
 def _print_files(made: list[Path], json_: bool) -> None:
-    if json_:
-        typer.echo(json.dumps([str(path) for path in made]))
-    else:
-        for path in made:
-            typer.echo(str(path))
+    paths = [str(path) for path in made]
+    typer.echo(json.dumps(paths) if json_ else "\n".join(paths))

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "list": LazyCommand("listing", "list_command", "List what can be named on the command line and in configurations."),
     "pretrain": LazyCommand("pretraining", "pretrain_command", "Train and store the model that an experiment deploys."),
     "report": LazyCommand("reporting", "report_command", "Write the report page of runs and suites again."),
+    "results": LazyCommand("results", "app", "Keep results as data, and tables that are made of them."),
     "watch": LazyCommand("watching", "watch_command", "Show a running run's page, which follows it by itself."),
     "export": LazyCommand("exporting", "export_command", "Write runs and suites to TensorBoard or MLflow."),
     "speed": LazyCommand("speed", "speed_command", "Time the simulator against a plain loop, on the same work."),

@@ -39,10 +39,7 @@ def pretrain_command(
         "temperature": float(deployment.temperature),
         "seconds": round(time.monotonic() - begun, 2),
     }
-    if json_:
-        typer.echo(json.dumps(found))
-    else:
-        typer.echo(
-            f"{experiment.scenario.model} on {experiment.scenario.dataset}: {100 * float(deployment.accuracy):.2f}% on "
-            f"held-out samples, temperature {float(deployment.temperature):.2f}, {found['seconds']} s"
-        )
+    told = (
+        "{model} on {dataset}: {accuracy_held_out:.2%} on held-out samples, temperature {temperature:.2f}, {seconds} s"
+    )
+    typer.echo(json.dumps(found) if json_ else told.format(**found))

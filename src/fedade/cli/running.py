@@ -5,19 +5,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from fedade.cli.listening import listening
 from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, What, settings_with
+from fedade.cli.tables import terminal_table
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.experiments.presets import DEFAULT, PRESETS, settings_from
 from fedade.experiments.settings import Experiment, Settings, experiment_from
 from fedade.products.run_folder import CONFIG, Run, fingerprint, run
-from fedade.reporting.page import cells, column_names
-from fedade.reporting.results import rows
+from fedade.reporting.results import rows, run_table
+from fedade.reporting.table_model import texts
 
 
 def run_command(
@@ -74,10 +73,9 @@ def _print(experiment: Experiment, done: Run) -> None:
     )
     console = Console()
     console.print(title, highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for place, name in enumerate(column_names()):
-        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=place == 0)
-    for row in rows(done.results):
-        table.add_row(*cells(row), style="dim" if row.oracle else None)
+    found = run_table(rows(done.results))
+    table = terminal_table([found.corner], [column.name for column in found.columns])
+    for row, shown in zip(found.rows, texts(found), strict=True):
+        table.add_row(*shown, style="dim" if row.oracle else None)
     console.print(table)
     console.print(f"report: {done.folder / 'report.html'}", soft_wrap=True, highlight=False)

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Annotated, get_args
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from fedade.cli.options import Device, Json
 from fedade.cli.progress import progress_bars
+from fedade.cli.tables import terminal_table
 from fedade.core.errors import FedadeError
 from fedade.core.precision import Precision
 from fedade.products.run_folder import check_device
@@ -69,10 +68,7 @@ def _print(found: Speed) -> None:
         f"{work.samples} samples; {found.provenance['device']}, {found.provenance['threads']} CPU threads",
         highlight=False,
     )
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    columns = ("", "numbers", "timestep", "round", "faster", "GFLOP/s", "of", "GB/s", "of", "GB")
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
+    table = terminal_table(["", "numbers"], ["timestep", "round", "faster", "GFLOP/s", "of", "GB/s", "of", "GB"])
     for one in found.timings:
         table.add_row(
             one.name,

@@ -11,14 +11,11 @@ from fedade.core.method import Method
 from fedade.experiments.assignments import in_present_words, with_setting
 from fedade.experiments.settings import Experiment, MethodEntry, Settings, experiment_from, merged
 from fedade.reporting.names import BENCHMARKS, METHODS
-from fedade.reporting.outcomes import Label
+from fedade.reporting.outcomes import COMMON, Label
 
 SCHEMA = 2
 """Part of every address: raised when the same settings would mean another computation, or when what is stored of a cell
 would no longer be understood."""
-
-COMMON = ("suite", "dataset", "kind", "schedule", "source", "row", "method", "seed")
-"""Labels that every cell has, in this order; what a suite varies besides comes after them."""
 
 
 @dataclass(frozen=True)

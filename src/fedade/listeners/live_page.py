@@ -15,9 +15,9 @@ from fedade.listeners.stored import StoredCell, rows_of, stored_cells
 from fedade.methods import METHODS
 from fedade.reporting import names
 from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import HtmlCell, HtmlTable, results_table
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
-from fedade.reporting.results import Result, result, rows
+from fedade.reporting.results import Result, result, rows, run_table
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.runner.running import PLAN
 
 _STATES = ("running", "failed", "waiting", "done")
@@ -59,7 +59,7 @@ def live_page(folder: Path) -> bytes:
         notes=packed.broken,
         tables=[_cell_table(cells, planned)],
         scene_tables=[
-            results_table(rows([found for _, found in members]), ", ".join(value for _, value in labels))
+            run_table(rows([found for _, found in members]), ", ".join(value for _, value in labels))
             for labels, members in scenes.items()
         ],
         scenes=replace(packed, index={**packed.index, **state}),
@@ -77,17 +77,17 @@ def _planned(folder: Path, cells: Sequence[StoredCell]) -> list[str]:
     return [str(title) for address, title in plan.items() if address not in begun]
 
 
-def _cell_table(cells: Sequence[StoredCell], planned: Sequence[str]) -> HtmlTable:
+def _cell_table(cells: Sequence[StoredCell], planned: Sequence[str]) -> Table:
     told = [(cell.info.title, cell.state, cell.reached, cell.info.num_timesteps, cell.reason or "") for cell in cells]
     told += [(title, "waiting", 0, 0, "") for title in planned]
-    return HtmlTable(
-        headings=("cell", "state", "timestep", "reason"),
-        rows=[
-            [HtmlCell(title), HtmlCell(state), HtmlCell(f"{step} of {of}" if step else "", step), HtmlCell(reason)]
-            for title, state, step, of, reason in sorted(told, key=lambda one: _STATES.index(one[1]))
-        ],
-        title="Cells",
-    )
+
+    def row(title: str, state: str, step: int, of: int, reason: str) -> TableRow:
+        reached = TableCell(step, text=f"{step} of {of}") if step else TableCell()
+        return TableRow(title, (TableCell(text=state), reached, TableCell(text=reason)))
+
+    columns = tuple(Column(name, nothing="") for name in ("state", "timestep", "reason"))
+    ordered = sorted(told, key=lambda one: _STATES.index(one[1]))
+    return Table("Cells", columns, tuple(row(*one) for one in ordered), corner="cell")
 
 
 def _known(cell: StoredCell) -> tuple[Recording, Result] | None:

@@ -19,9 +19,9 @@ from fedade.experiments.cell import Cell, cells_of
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.reporting.figures import figures, save
 from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import origin, results_table
+from fedade.reporting.page.markup import origin
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
-from fedade.reporting.results import Result, rows
+from fedade.reporting.results import Result, rows, run_table
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
@@ -102,7 +102,7 @@ def write_report(folder: Path) -> Path:
     scenario = experiment.scenario
     content = Page(
         title=f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
-        tables=[results_table(rows(results))],
+        tables=[run_table(rows(results))],
         scenes=pack([Scene({}, [_recording(table, one) for one in results])]),
         config=experiment.identity(),
         command=f"fedade run {shlex.quote(str(folder / CONFIG))}",

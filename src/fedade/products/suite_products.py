@@ -1,21 +1,19 @@
 """What a suite leaves behind for people: one list of results, tables, figures."""
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-
-import numpy as np
 
 from fedade.core import storage
 from fedade.core.events import Listener
 from fedade.core.seeds import Seeds
-from fedade.experiments.cell import COMMON
 from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite
 from fedade.maths.schedules import VARIANTS
 from fedade.parts.rates import RateBounds
+from fedade.products.results_file import line_of
 from fedade.reporting.figures import Figures, save
-from fedade.reporting.results import Result
+from fedade.reporting.result_lines import as_csv
+from fedade.reporting.result_pivot import Pivot
 from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
 from fedade.reporting.tables import write_tables
 from fedade.runner.store import Record, records
@@ -42,25 +40,11 @@ def finish(suite: Suite, folder: Path, listener: Listener) -> list[Path]:
     found = recorded(suite, folder)
     written = []
     if found:
-        storage.write_bytes(folder / "results.csv", results_csv(found).encode())
+        storage.write_bytes(folder / "results.csv", as_csv([line_of(one) for one in found]).encode())
         written = [folder / "results.csv", *write_tables(suite.name, [one.outcome for one in found], folder)]
     if suite.name in _MORE:
         written += _MORE[suite.name]([one for one in found if one.status.state == "done"], folder, listener)
     return written
-
-
-def results_csv(found: Sequence[Record]) -> str:
-    """One line per cell: its labels, what became of it, and its numbers."""
-    varied = dict.fromkeys(name for one in found for name in one.cell.labels if name not in COMMON)
-    measures = [name for name in Result._fields if name not in COMMON]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*COMMON, *varied, "status", *measures, "reason", "cell"])
-    writer.writeheader()
-    for one in found:
-        numbers = {} if one.status.result is None else one.status.result.asdict()
-        ending = {"status": one.status.state, "reason": one.status.reason, "cell": one.path.name}
-        writer.writerow({**one.cell.labels, **{name: numbers.get(name) for name in measures}, **ending})
-    return text.getvalue()
 
 
 def _sensitivity(found: Sequence[Record]) -> Figures:
@@ -148,18 +132,13 @@ def _by(found: Iterable[Record], label: str) -> dict[str, list[Record]]:
 
 def _curves(found: Iterable[Record], name: str, setting: str) -> list[Curve]:
     """Accuracy against a setting, a curve for every value of another label."""
-    return [_curve(title, members, setting) for title, members in _by(found, name).items()]
+    lines = [line_of(one) for one in found if setting in one.cell.labels]
+    pivot = Pivot(lines, itemgetter(name), itemgetter(setting), "accuracy_post")
 
+    def curve(title: str) -> Curve:
+        points = [column for column in sorted(pivot.columns, key=float) if (title, column) in pivot.measured]
+        means = [pivot.mean(title, column) or 0.0 for column in points]
+        deviations = [pivot.measured[title, column].deviation or 0.0 for column in points]
+        return Curve(title, tuple(map(float, points)), tuple(means), tuple(deviations))
 
-def _curve(title: str, found: Iterable[Record], setting: str) -> Curve:
-    accuracies: dict[float, list[float]] = {}
-    for one in found:
-        if setting in one.cell.labels and one.status.result is not None:
-            accuracies.setdefault(float(one.cell.labels[setting]), []).append(100 * one.status.result.accuracy_post)
-    points = sorted(accuracies.items())
-    return Curve(
-        title,
-        tuple(value for value, _ in points),
-        tuple(float(np.mean(reached)) for _, reached in points),
-        tuple(float(np.std(reached, ddof=1)) if len(reached) > 1 else 0.0 for _, reached in points),
-    )
+    return [curve(title) for title in pivot.rows]

@@ -1,7 +1,6 @@
 """The report page of a suite, from what its folder holds."""
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from fedade.products.suite_products import recorded
 from fedade.reporting import names
 from fedade.reporting.grid import Key, row_of, scenario_of
 from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import HtmlTable, origin, results_table, suite_table
+from fedade.reporting.page.markup import origin
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
-from fedade.reporting.results import Result, rows
-from fedade.reporting.tables import printed, suite_tables
+from fedade.reporting.results import Result, rows, run_table
+from fedade.reporting.table_model import Table
+from fedade.reporting.tables import printed, row_names, suite_tables
 from fedade.runner.store import Record, records
 
 SUITE = "suite.json"
@@ -68,12 +68,12 @@ def write_suite_report(folder: Path) -> Path:
         question=_QUESTION,
         facts={"cells": str(len(done)), "seeds": ", ".join(map(str, sorted({one.cell.seed for one in done})))},
         notes=[*_gaps(suite, folder, ended), *packed.broken],
-        tables=[suite_table(table) for table in suite_tables(suite.name, [one.outcome for one in ended])],
+        tables=suite_tables(suite.name, [one.outcome for one in ended]),
         scene_tables=[_scene_table(key, members) for key, members in groups.items()],
         scenes=packed,
         config=_config(suite, groups),
         command=f"fedade bench {suite.name} --out {shlex.quote(str(folder))}",
-        provenance=origin(storage.read_json(done[0].path / "cell.json").get("provenance", {})),
+        provenance=origin(done[0].provenance),
     )
     storage.write_bytes(folder / "report.html", render(content).encode())
     return folder / "report.html"
@@ -97,7 +97,7 @@ def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
 
 
 def _scene(members: Sequence[Record]) -> Scene:
-    titles = _row_titles(members)
+    titles = row_names([row_of(one.outcome) for one in members])
     labels = {label: _shown(label, value) for label, value in scenario_of(members[0].outcome)}
     return Scene(labels, [_recording(one, titles[row_of(one.outcome)]) for one in members])
 
@@ -116,29 +116,15 @@ def _recording(one: Record, title: str) -> Recording:
     return Recording(title, one.cell.seed, oracle, read)
 
 
-def _row_titles(members: Sequence[Record]) -> dict[Key, str]:
-    """The rows' names, with their settings where several rows have one name."""
-    keys = {row_of(one.outcome): dict(row_of(one.outcome)) for one in members}
-    shared = Counter(labels["row"] for labels in keys.values())
-    return {
-        key: ", ".join(
-            names.title(label, value)
-            for label, value in labels.items()
-            if label == "row" or (shared[labels["row"]] > 1 and label != "method")
-        )
-        for key, labels in keys.items()
-    }
-
-
-def _scene_table(key: Key, members: Sequence[Record]) -> HtmlTable:
-    titles = _row_titles(members)
+def _scene_table(key: Key, members: Sequence[Record]) -> Table:
+    titles = row_names([row_of(one.outcome) for one in members])
     # Source and the oracle keep their registered names, by which the share of the oracle's gain is found.
     found: list[Result] = [
         one.status.result._replace(method=titles[row_of(one.outcome)])
         for one in members
         if one.status.result is not None
     ]
-    return results_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
+    return run_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
 
 
 def _gaps(suite: Suite, folder: Path, ended: Sequence[Record]) -> list[str]:
@@ -169,7 +155,7 @@ def _config(suite: Suite, groups: Mapping[Key, Sequence[Record]]) -> dict[str, A
         plain = members[0].cell.experiment.as_plain()
         title = ", ".join(names.title(label, value) for label, value in key)
         scenarios[title] = {"scenario": plain["scenario"], "protocol": plain["protocol"]}
-        titles = _row_titles(members)
+        titles = row_names([row_of(one.outcome) for one in members])
         for one in members:
             settings = one.cell.configured.model_dump(mode="json")
             methods[titles[row_of(one.outcome)]] = {"method": one.cell.method, "settings": settings}

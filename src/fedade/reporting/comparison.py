@@ -37,10 +37,7 @@ class ComparedRow:
     rank: float | None
     share: OracleShare
     paired: Paired | None
-    """This row − Fed-ADE; None where there is nothing to compare with."""
-    t_test: float | None
-    """p of the paired t-test after Holm's correction over the baselines, as `wilcoxon`."""
-    wilcoxon: float | None
+    """This row − Fed-ADE, each p after Holm's correction over the baselines; None: there is nothing to compare with."""
     seconds: float | None
     megabytes: float | None
 
@@ -63,11 +60,12 @@ def compare(grid: Grid) -> Comparison:
     reference = next((row for row in grid.rows if names.is_reference(dict(row))), None)
     differences = {row: _difference(grid, row, reference) for row in grid.rows}
     tests = [differences[row] or Paired(0) for row in grid.ranked]
-    t_tests = dict(zip(grid.ranked, holm([test.t_test for test in tests]), strict=True))
-    wilcoxons = dict(zip(grid.ranked, holm([test.wilcoxon for test in tests]), strict=True))
+    corrected = zip(holm([test.t_test for test in tests]), holm([test.wilcoxon for test in tests]), strict=True)
+    p_values = dict(zip(grid.ranked, corrected, strict=True))
 
     def contender(row: Key) -> ComparedRow:
-        results = grid.results(row)
+        results, found = grid.results(row), differences[row]
+        t_test, wilcoxon = p_values.get(row, (None, None))
         return ComparedRow(
             row=row,
             oracle=row in grid.oracles,
@@ -76,9 +74,7 @@ def compare(grid: Grid) -> Comparison:
             accuracy_pre=_mean(100 * result.accuracy_pre for result in results),
             rank=ranks.get(row),
             share=_share(grid, row),
-            paired=differences[row],
-            t_test=t_tests.get(row),
-            wilcoxon=wilcoxons.get(row),
+            paired=None if found is None else found._replace(t_test=t_test, wilcoxon=wilcoxon),
             seconds=_mean(result.seconds for result in results),
             megabytes=_mean(result.bytes_sent / 1e6 for result in results),
         )

@@ -7,15 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.outcomes import Label, Outcome
+from fedade.reporting.outcomes import COMMON, Label, Outcome
 from fedade.reporting.results import Result
-
-COMMON_LABELS = ("suite", "dataset", "kind", "source", "schedule", "row", "method", "seed")
-"""Labels that every cell has."""
-
-EARLIER_ROW_LABELS = ("measure", "feature_measure", "prior", "rate", "low", "high")
-EARLIER_SCENARIO_LABELS = ("alpha", "timesteps", "samples")
-"""Labels of version 0.1, whose cells did not say which of them name a row."""
 
 Key = tuple[tuple[str, Label], ...]
 """Some labels of a cell, in order."""
@@ -55,15 +48,15 @@ class Grid:
     seeds: tuple[Label, ...]
     outcomes: Mapping[tuple[Key, Key, Label], Outcome]
 
-    def result(self, scenario: Key, row: Key, seed: Label) -> Result | None:
-        """What was reached there, if it finished."""
-        found = self.outcomes.get((scenario, row, seed))
-        return None if found is None else found.result
+    def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
+        """What a row reached, by scenario and seed."""
+        places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
+        found = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
+        return {place: one.result for place, one in found.items() if one is not None and one.result is not None}
 
     def results(self, row: Key) -> list[Result]:
         """All that a row finished."""
-        found = (self.result(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds)
-        return [result for result in found if result is not None]
+        return list(self.finished(row).values())
 
     def entry(self, scenario: Key, row: Key) -> Entry:
         """A row in one scenario."""
@@ -76,10 +69,7 @@ class Grid:
 
     def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
         """Accuracy after adaptation in percent, by scenario and seed, where the row finished."""
-        found = {
-            (scenario, seed): self.result(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds
-        }
-        return {place: 100 * result.accuracy_post for place, result in found.items() if result is not None}
+        return {place: 100 * result.accuracy_post for place, result in self.finished(row).items()}
 
     @cached_property
     def oracles(self) -> frozenset[Key]:
@@ -127,7 +117,7 @@ def scenario_of(outcome: Outcome) -> Key:
 
 def benchmark_of(outcome: Outcome) -> Key:
     """A scenario without its schedule: the data, the kind of shift, the model's pre-training, what a suite varies."""
-    varied = sorted(set(outcome.labels) - {*COMMON_LABELS, *_row_labels(outcome)})
+    varied = sorted(set(outcome.labels) - {*COMMON, *_row_labels(outcome)})
     return _chosen(outcome, ("dataset", "kind", "source", *varied))
 
 
@@ -137,17 +127,8 @@ def row_of(outcome: Outcome) -> Key:
 
 
 def _row_labels(outcome: Outcome) -> tuple[str, ...]:
-    """Labels that name the row besides `row` and `method`; nobody guesses which of two places a label names."""
-    if outcome.row_labels is None:
-        known = (*COMMON_LABELS, *EARLIER_ROW_LABELS, *EARLIER_SCENARIO_LABELS)
-        unknown = [label for label in outcome.labels if label not in known]
-        if unknown:
-            raise FedadeError(
-                f"label {unknown[0]!r} of a cell: nobody said whether it names a row or a scenario; "
-                "name it in Outcome.row_labels, or declare them without it"
-            )
-        return EARLIER_ROW_LABELS
-    common = [label for label in outcome.row_labels if label in COMMON_LABELS]
+    """Labels that name the row besides `row` and `method`."""
+    common = [label for label in outcome.row_labels if label in COMMON]
     if common:
         raise FedadeError(f"label {common[0]!r} of a cell has a place of its own; take it out of its row_labels")
     return outcome.row_labels

@@ -78,6 +78,17 @@ def title(label: str, value: Label) -> str:
     return f"{_LETTERS.get(label, label)}={f'{value:g}' if isinstance(value, float) else value}"
 
 
+def place(label: str, value: Label) -> tuple[int, float, str]:
+    """Where a value stands among others of its label: as above, then numbers by size, then words by letters."""
+    known = [word for pair in _VALUES.get(label, {}).items() for word in pair]
+    if value in known:
+        return known.index(str(value)), 0.0, ""
+    try:
+        return len(known), float(value), ""
+    except ValueError:
+        return len(known) + 1, 0.0, str(value)
+
+
 def paper_rows(labels: Mapping[str, Label]) -> tuple[str, ...]:
     """What the paper's tables may call a row; each table has at most one of these names."""
     row = title("row", labels["row"])

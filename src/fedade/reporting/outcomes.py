@@ -7,6 +7,9 @@ from fedade.reporting.results import Result
 
 Label = str | int | float
 
+COMMON = ("suite", "dataset", "kind", "schedule", "source", "row", "method", "seed")
+"""Labels that every cell has, in this order; what a suite varies besides comes after them."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -21,8 +24,5 @@ class Outcome:
     result: Result | None
     failure: str | None = None
     """The reason, in one line."""
-    row_labels: tuple[str, ...] | None = None
-    """Labels that, with `row` and `method`, say in which row of a table it stands; all others say in which scenario.
-
-    None: nobody said so, as in folders of version 0.1, and only labels that were known then are understood.
-    """
+    row_labels: tuple[str, ...] = ()
+    """Labels that, with `row` and `method`, say in which row of a table it stands; all others say in which scenario."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts
+from fedade.reporting.table_model import Column, Table, TableCell, parts, texts
 
 CSV_FIELDS = (
     "table", "row", "oracle", "column", "value", "deviation", "low", "high", "count", "paper", "paper_deviation",
@@ -103,30 +103,29 @@ def _padded(lines: Sequence[str]) -> list[str]:
 
 def _lines(table: Table, escaped: Callable[[str], str], best: str, oracle: str) -> list[list[str]]:
     """The headings and every row; `best` and `oracle` are formats of what is marked so."""
-
-    def styled(text: str, mark: str) -> str:
-        return mark.format(escaped(text)) if mark else escaped(text)
-
     head = [escaped(name) for name in (table.corner, *(column.name for column in table.columns))]
-    rows = [
-        [
-            styled(row.title, oracle if row.oracle else ""),
-            *(
-                styled(" | ".join(parts(cell, column)), best if cell.best else "")
-                for cell, column in zip(row.cells, table.columns, strict=True)
-            ),
-        ]
-        for row in table.rows
-    ]
+    rows = []
+    for row, shown in zip(table.rows, texts(table), strict=True):
+        marks = [oracle if row.oracle else "{}", *(best if cell.best else "{}" for cell in row.cells)]
+        rows.append([mark.format(escaped(text)) for mark, text in zip(marks, shown, strict=True)])
     return [head, *rows]
 
 
-def _markdown(table: Table) -> str:
+def markdown_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts that are Markdown already."""
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
+def markdown_table(table: Table) -> str:
+    """A table without its title and notes."""
     head, *rows = _lines(table, markdown_escaped, "**{}**", "*{}*")
-    body = [head, ["---", *("---:" for _ in table.columns)], *rows]
-    lines = [f"| {' | '.join(cells)} |" for cells in body]
+    return markdown_lines(head, rows)
+
+
+def _markdown(table: Table) -> str:
     notes = [markdown_escaped(note) + "\n" for note in table.notes]
-    return "\n".join([f"### {markdown_escaped(table.title)}", "", *lines, "", *notes])
+    return "\n".join([f"### {markdown_escaped(table.title)}", "", markdown_table(table), "", *notes])
 
 
 def _latex(table: Table) -> str:
@@ -158,32 +157,16 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 def _csv(tables: Sequence[Table]) -> str:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, CSV_FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(buffer, CSV_FIELDS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for table in tables:
         for row in table.rows:
+            place = {"table": table.title, "row": row.name, "oracle": row.oracle}
             for column, cell in zip(table.columns, row.cells, strict=True):
-                writer.writerow(_csv_line(table, row, column, cell))
+                mean, deviation = cell.paper or (None, None)
+                paper = {"paper": mean, "paper_deviation": deviation, "difference": cell.difference}
+                writer.writerow(place | vars(cell) | paper | {"column": column.name})
     return buffer.getvalue()
-
-
-def _csv_line(table: Table, row: TableRow, column: Column, cell: TableCell) -> dict[str, object]:
-    return {
-        "table": table.title,
-        "row": row.name,
-        "oracle": row.oracle,
-        "column": column.name,
-        "value": cell.value,
-        "deviation": cell.deviation,
-        "low": cell.low,
-        "high": cell.high,
-        "count": cell.count,
-        "paper": None if cell.paper is None else cell.paper.mean,
-        "paper_deviation": None if cell.paper is None else cell.paper.deviation,
-        "difference": cell.difference,
-        "status": cell.status,
-        "best": cell.best,
-    }
 
 
 _RENDERERS: Mapping[str, Callable[[Table], str]] = {"text": _text, "markdown": _markdown, "latex": _latex}

@@ -1,12 +1,13 @@
 """What a run found, in numbers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from fedade.core import trace
+from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 
 class Result(NamedTuple):
@@ -20,6 +21,8 @@ class Result(NamedTuple):
     seconds: float
     bytes_sent: int
     oracle: bool
+    accuracy_fresh: float | None = None
+    """On an independent draw of the same timestep, where that was asked for."""
 
     def asdict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -55,6 +58,7 @@ def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float
         seconds=seconds,
         bytes_sent=int(trace.column(table, "bytes_sent").sum()),
         oracle=oracle,
+        accuracy_fresh=_mean(table, "accuracy_fresh") if "accuracy_fresh" in table.column_names else None,
     )
 
 
@@ -93,3 +97,24 @@ def _row(found: list[Result], means: Mapping[str, float]) -> ResultRow:
         megabytes_sent=float(np.mean([one.bytes_sent for one in found])) / 1e6,
         seconds=float(np.mean([one.seconds for one in found])),
     )
+
+
+_COLUMNS = (
+    Column("after"), Column("±"), Column("before"), Column("oracle share", ".0%", nothing=""),
+    Column("mean rate", ".3g", nothing=""), Column("MB sent", ".1f"), Column("seconds", ".1f"),
+)  # fmt: skip
+
+
+def run_table(rows: Sequence[ResultRow], title: str = "") -> Table:
+    """The table of a run: one row per method, over all seeds."""
+    best = max((row.accuracy_post for row in rows if not row.oracle), default=None)
+
+    def shown(row: ResultRow) -> TableRow:
+        cells = (
+            TableCell(100 * row.accuracy_post, best=not row.oracle and row.accuracy_post == best),
+            *map(TableCell, (100 * row.deviation, 100 * row.accuracy_pre, row.share_of_oracle)),
+            *map(TableCell, (row.learning_rate, row.megabytes_sent, row.seconds)),
+        )
+        return TableRow(row.method, cells, row.oracle)
+
+    return Table(title, _COLUMNS, tuple(map(shown, rows)))

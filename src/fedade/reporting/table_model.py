@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from fedade.reporting.paper import Published
 
 NOTHING = "–"
-"""What an empty cell shows."""
 
 
 @dataclass(frozen=True)
@@ -13,10 +12,12 @@ class Column:
     """A heading, and how its numbers are printed."""
 
     name: str
-    decimals: int = 2
-    signed: bool = False
+    form: str = ".2f"
+    """As Python's `format` has it."""
     least: float | None = None
     """Smaller numbers are printed as `<` this one."""
+    nothing: str = NOTHING
+    """What an empty cell shows."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class TableCell:
     status: str = ""
     """`failed`, `missing`, `2 of 3 seeds`, `too few pairs`; nothing where all is well."""
     best: bool = False
+    text: str = ""
+    """What is shown instead of the number."""
 
     @property
     def difference(self) -> float | None:
@@ -67,6 +70,12 @@ class Table:
     """The heading of the rows' names."""
 
 
+def texts(table: Table) -> list[list[str]]:
+    """The rows as texts, each with its title."""
+    pairs = [(row, zip(row.cells, table.columns, strict=True)) for row in table.rows]
+    return [[row.title, *(" | ".join(parts(cell, column)) for cell, column in cells)] for row, cells in pairs]
+
+
 def parts(cell: TableCell, column: Column) -> tuple[str, ...]:
     """What a cell shows: ours alone, or ours, the paper's and the difference."""
     if cell.paper is None:
@@ -76,17 +85,13 @@ def parts(cell: TableCell, column: Column) -> tuple[str, ...]:
 
 
 def _ours(cell: TableCell, column: Column) -> str:
-    if cell.value is None:
-        return cell.status or NOTHING
-    shown = _number(cell.value, column)
+    if cell.value is None or cell.text:
+        return cell.text or cell.status or column.nothing
+    shown = format(cell.value, column.form)
     if column.least is not None and cell.value < column.least:
         shown = f"<{column.least:g}"
     if cell.deviation is not None:
-        shown += f" ±{cell.deviation:.{column.decimals}f}"
+        shown += f" ±{format(cell.deviation, column.form.removeprefix('+'))}"
     if cell.low is not None and cell.high is not None:
-        shown += f" [{_number(cell.low, column)}, {_number(cell.high, column)}]"
+        shown += f" [{format(cell.low, column.form)}, {format(cell.high, column.form)}]"
     return f"{shown} ({cell.status})" if cell.status else shown
-
-
-def _number(value: float, column: Column) -> str:
-    return f"{value:+.{column.decimals}f}" if column.signed else f"{value:.{column.decimals}f}"

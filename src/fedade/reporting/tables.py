@@ -10,6 +10,7 @@ from fedade.reporting import names, paper
 from fedade.reporting.comparison import ComparedRow, compare
 from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
+from fedade.reporting.paired import Paired
 from fedade.reporting.paper import PaperPlace, Published
 from fedade.reporting.rendering import EXTENSIONS, document, render
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
@@ -34,16 +35,16 @@ _COMPARISON_NOTES = (
 )
 _COMPARISON_COLUMNS = (
     Column("average rank"),
-    Column("oracle share, %", decimals=0),
+    Column("oracle share, %", ".0f"),
     Column("after"),
     Column("before"),
-    Column("to Fed-ADE", signed=True),
-    Column("effect", signed=True),
-    Column("p (t-test)", decimals=3, least=0.001),
-    Column("p (Wilcoxon)", decimals=3, least=0.001),
-    Column("pairs", decimals=0),
-    Column("seconds", decimals=1),
-    Column("MB sent", decimals=1),
+    Column("to Fed-ADE", "+.2f"),
+    Column("effect", "+.2f"),
+    Column("p (t-test)", ".3f", least=0.001),
+    Column("p (Wilcoxon)", ".3f", least=0.001),
+    Column("pairs", ".0f"),
+    Column("seconds", ".1f"),
+    Column("MB sent", ".1f"),
 )
 
 
@@ -87,7 +88,7 @@ def write_tables(suite: str, outcomes: Sequence[Outcome], folder: Path) -> list[
 
 def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
     """Methods by scenario, as ours | paper | difference where the paper has a number."""
-    row_names, headings = _row_names(grid.rows), _headings(grid.scenarios)
+    titles, headings = row_names(grid.rows), _headings(grid.scenarios)
     best = {scenario: _best(grid, scenario) for scenario in grid.scenarios}
 
     def cell(scenario: Key, row: Key) -> TableCell:
@@ -96,13 +97,13 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
             value=entry.mean,
             deviation=entry.deviation,
             count=len(entry.accuracies),
-            paper=_published(suite, scenario, row),
+            paper=published(suite, {**dict(scenario), **dict(row)}),
             status=_status(entry),
             best=row in best[scenario],
         )
 
     rows = tuple(
-        TableRow(row_names[row], tuple(cell(scenario, row) for scenario in grid.scenarios), row in grid.oracles)
+        TableRow(titles[row], tuple(cell(scenario, row) for scenario in grid.scenarios), row in grid.oracles)
         for row in grid.rows
     )
     compared = any(cell.paper for row in rows for cell in row.cells)
@@ -114,13 +115,13 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
 def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]) -> Table:
     """Rank, share of the oracle's gain, paired difference to Fed-ADE and costs of every method."""
     found = compare(grid)
-    row_names = _row_names(grid.rows)
+    titles = row_names(grid.rows)
     best_rank = min((one.rank for one in found.contenders if one.rank is not None), default=None)
     rows = tuple(
-        TableRow(row_names[one.row], _comparison_cells(one, found.cells, best_rank, wall_times), one.oracle)
+        TableRow(titles[one.row], _comparison_cells(one, found.cells, best_rank, wall_times), one.oracle)
         for one in found.contenders
     )
-    tests = sum(one.t_test is not None or one.wilcoxon is not None for one in found.contenders)
+    tests = sum(one.paired is not None and one.paired.wilcoxon is not None for one in found.contenders)
     facts = {"cells": found.cells, "ranked_cells": found.ranked_cells, "tests": tests}
     return Table(title, _COMPARISON_COLUMNS, rows, tuple(note.format(**facts) for note in _COMPARISON_NOTES))
 
@@ -128,8 +129,8 @@ def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]
 def _comparison_cells(
     one: ComparedRow, cells: int, best_rank: float | None, wall_times: Mapping[str, Published]
 ) -> tuple[TableCell, ...]:
-    pairs = one.paired
-    few = "too few pairs" if pairs is not None and pairs.pairs < 2 else ""
+    pairs = one.paired or Paired(0)
+    few = "too few pairs" if one.paired is not None and pairs.pairs < 2 else ""
     partial = "" if one.finished == cells else f"{one.finished} of {cells} cells"
     times = [wall_times[name] for name in names.paper_rows(dict(one.row)) if name in wall_times]
     return (
@@ -137,22 +138,21 @@ def _comparison_cells(
         TableCell(None if one.share.share is None else 100 * one.share.share, count=one.share.scenarios),
         TableCell(one.accuracy_post, count=one.finished, status=partial),
         TableCell(one.accuracy_pre, count=one.finished, status=partial),
-        TableCell()
-        if pairs is None
-        else TableCell(pairs.difference, low=pairs.low, high=pairs.high, count=pairs.pairs),
-        TableCell(None if pairs is None else pairs.effect),
-        TableCell(one.t_test, status=few),
-        TableCell(one.wilcoxon, status=few),
-        TableCell(None if pairs is None else pairs.pairs),
+        TableCell(pairs.difference, low=pairs.low, high=pairs.high, count=pairs.pairs if one.paired else None),
+        TableCell(pairs.effect),
+        TableCell(pairs.t_test, status=few),
+        TableCell(pairs.wilcoxon, status=few),
+        TableCell(pairs.pairs if one.paired else None),
         TableCell(one.seconds, count=one.finished, paper=times[0] if times else None),
         TableCell(one.megabytes, count=one.finished),
     )
 
 
-def _published(suite: str, scenario: Key, row: Key) -> Published | None:
+def published(suite: str, labels: Mapping[str, Label]) -> Published | None:
+    """The paper's number for a cell, if it has one."""
     numbers = paper.accuracies(suite)
-    where = {label: str(value) for label, value in scenario if label in PaperPlace._fields}
-    places = [PaperPlace(**where, row=name) for name in names.paper_rows(dict(row))]
+    where = {label: str(value) for label, value in labels.items() if label in ("dataset", "kind", "source", "schedule")}
+    places = [PaperPlace(**where, row=name) for name in names.paper_rows(labels)]
     return next((numbers[place] for place in places if place in numbers), None)
 
 
@@ -178,16 +178,14 @@ def _status(entry: Entry) -> str:
 
 def _failures(grid: Grid) -> list[str]:
     """Why cells failed: a line for every row and reason."""
-    row_names = _row_names(grid.rows)
+    titles = row_names(grid.rows)
     counts = Counter(
-        (row_names[row], outcome.failure)
-        for (_, row, _), outcome in grid.outcomes.items()
-        if outcome.failure is not None
+        (titles[row], outcome.failure) for (_, row, _), outcome in grid.outcomes.items() if outcome.failure is not None
     )
     return [f"Failed: {name}, cells: {count}, reason: {reason}" for (name, reason), count in counts.items()]
 
 
-def _row_names(rows: Sequence[Key]) -> dict[Key, str]:
+def row_names(rows: Sequence[Key]) -> dict[Key, str]:
     """The paper's names, and the settings that tell rows of the same name apart."""
     return _named(rows, dict.fromkeys(label for row in rows for label, _ in row), always="row")
 

@@ -196,6 +196,8 @@ class Record:
     path: Path
     cell: Cell
     status: CellStatus
+    provenance: Mapping[str, Any]
+    """Code, machine and time that it was begun with."""
 
     @property
     def outcome(self) -> Outcome:
@@ -229,7 +231,7 @@ def records(store: Path) -> list[Record]:
             cell = Cell(stored["labels"], experiment, stored["title"], tuple(stored["row_labels"]))
         except (FedadeError, KeyError, TypeError, ValidationError):
             continue
-        found.append(Record(path.parent, cell, examine(path.parent)))
+        found.append(Record(path.parent, cell, examine(path.parent), stored.get("provenance", {})))
     return found
 
 

@@ -4,17 +4,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
+from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedade.client_map import loop
 from fedade.core import tree
 from fedade.core.context import context_before_first_batch
 from fedade.core.precision import Precision, set_multiplication
-from fedade.core.scenario import Batch, Scenario, Streams
+from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured, Direct
@@ -24,7 +23,7 @@ from fedade.experiments.settings import ExecutionSettings
 from fedade.runner.clocks import client_maps
 from fedade.speed.counting import Cost, UnitCosts, plain_costs, simulated_costs
 from fedade.speed.plain_loop import PlainLoop
-from fedade.speed.workload import Work
+from fedade.speed.workload import RandomStreams, Work
 
 SEEDS = Seeds(0)
 STEPS_TO_RECORD = 2
@@ -41,33 +40,6 @@ class Pieces:
     """All clients' signals, and their score before adapting, once per timestep; the plain loop has the signals in its
     rounds, for participants."""
     score: Piece
-
-
-class Contender(Protocol):
-    """One way to do the work."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def precision(self) -> Precision: ...
-
-    @property
-    def federations(self) -> int:
-        """How many it runs at once."""
-        ...
-
-    def timesteps(self) -> Piece:
-        """All timesteps from the beginning, ready to run."""
-        ...
-
-    def pieces(self) -> Pieces:
-        """The parts of the first timestep, ready to run."""
-        ...
-
-    def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
-        """Costs of one round, and of what a timestep adds to its rounds."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -101,25 +73,6 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class _Repeated:
-    """Streams that begin again when they end, so that steps once recorded can be timed for as long as one likes."""
-
-    streams: Streams
-
-    @property
-    def num_clients(self) -> int:
-        return self.streams.num_clients
-
-    @property
-    def num_timesteps(self) -> int:
-        return sys.maxsize
-
-    def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches of the timestep that it stands for."""
-        return self.streams.draw(clients, (timestep - 1) % self.streams.num_timesteps + 1, purpose)
-
-
-@dataclass(frozen=True)
 class Simulated:
     """The simulator, with certain client maps and precision."""
 
@@ -132,7 +85,8 @@ class Simulated:
 
     def timesteps(self) -> Piece:
         set_multiplication(self.precision)
-        scenario = replace(self._scenario, streams=_Repeated(self.scenario.streams))
+        streams = cast(RandomStreams, self.scenario.streams)
+        scenario = replace(self._scenario, streams=replace(streams, num_timesteps=sys.maxsize))
         execution = Captured() if _device(self.scenario) == "cuda" else Direct()
         clock = Clock(
             self.work.method,
@@ -165,19 +119,12 @@ class Simulated:
             clients = tree.repeat(method.begin(context_before_first_batch(deployment)), self.work.clients)
             states, plan, _ = steps.observe(clients, shared, batch)
 
-        @torch.no_grad()
-        def exchange() -> None:
-            steps.exchange(states, plan, shared, batch, rows, keys[rows], sizes)
-
-        @torch.no_grad()
-        def observe() -> None:
-            steps.observe(states, shared, batch)
-
-        @torch.no_grad()
-        def score() -> None:
-            steps.score(states, shared, batch)
-
-        return Pieces(exchange, observe, score)
+        without_gradients = torch.no_grad()
+        return Pieces(
+            without_gradients(lambda: steps.exchange(states, plan, shared, batch, rows, keys[rows], sizes)),
+            without_gradients(lambda: steps.observe(states, shared, batch)),
+            without_gradients(lambda: steps.score(states, shared, batch)),
+        )
 
     def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
         return simulated_costs(self.work, unit)
@@ -185,6 +132,10 @@ class Simulated:
     @property
     def _scenario(self) -> Scenario:
         return replace(self.scenario, deployment=self.scenario.deployment.computing_in(self.precision))
+
+
+Contender = Plain | Simulated
+"""One way to do the work: whole timesteps and parts of the first one, ready to run, and what they cost."""
 
 
 def contenders(work: Work, scenario: Scenario, precisions: tuple[Precision, ...]) -> list[Contender]:

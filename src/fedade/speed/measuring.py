@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedade.core.precision import Precision
 from fedade.core.provenance import provenance
@@ -65,8 +65,7 @@ class Speed:
         return asdict(self) | {"work": work, "device": self.provenance["device"]}
 
 
-@dataclass(frozen=True)
-class _Seconds:
+class _Seconds(NamedTuple):
     timestep: float
     round: float | None
 
@@ -93,7 +92,7 @@ def measure(
             found[place].append(watch(contender, work, device, warm_up=turn == 0))
             peaks[place] = max(peaks[place], peak_memory(device))
     report("timing", repeats * len(known), repeats * len(known))
-    best = [_best(seconds) for seconds in found]
+    best = [min(turns, key=lambda one: _of_unit(one, unit)) for turns in found]
     timings = _timings(work, known, best, peaks, ceilings, unit)
     fastest = min(range(1, len(known)), key=lambda place: _of_unit(best[place], unit))
     return Speed(
@@ -127,13 +126,8 @@ def _watch_pieces(contender: Contender, work: Work, device: str, warm_up: bool) 
     return _Seconds(work.rounds * one + observe + score, one + share)
 
 
-def _best(seconds: Sequence[_Seconds]) -> _Seconds:
-    rounds = [one.round for one in seconds if one.round is not None]
-    return _Seconds(min(one.timestep for one in seconds), min(rounds, default=None))
-
-
 def _of_unit(seconds: _Seconds, unit: Unit) -> float:
-    return seconds.timestep if unit == "timestep" or seconds.round is None else seconds.round
+    return float(getattr(seconds, unit))
 
 
 def _timings(

@@ -85,20 +85,17 @@ class RandomStreams:
     pool: Tensor
     labels: Tensor
     rows: Tensor
-    """Rows of the pool, `[T, C, n]`."""
+    """Rows of the pool, `[T, C, n]`, which begin again when they end."""
     num_classes: int
+    num_timesteps: int
 
     @property
     def num_clients(self) -> int:
         return self.rows.shape[1]
 
-    @property
-    def num_timesteps(self) -> int:
-        return len(self.rows)
-
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches of some clients at a timestep (1..T); every purpose draws the same."""
-        rows = self.rows[timestep - 1, torch.from_numpy(clients).to(self.rows.device)]
+        """The batches of some clients at a timestep, from 1; every purpose draws the same."""
+        rows = self.rows[(timestep - 1) % len(self.rows), torch.from_numpy(clients).to(self.rows.device)]
         prior = torch.full((len(clients), self.num_classes), 1 / self.num_classes, device=rows.device)
         severity = torch.zeros(len(clients), dtype=torch.long, device=rows.device)
         return Batch(self.pool[rows], self.labels[rows], prior, severity)
@@ -115,6 +112,7 @@ def random_scenario(work: Work, device: str) -> Scenario:
         torch.from_numpy(labels).to(device),
         torch.from_numpy(rows).to(device),
         work.num_classes,
+        work.timesteps,
     )
     network = work.network()
     uniform = torch.full((work.num_classes,), 1 / work.num_classes)

@@ -15,10 +15,9 @@ from typing import Any
 
 import yaml
 
-from fedade.reporting.page.markup import HtmlTable, cells, column_names, facts_list, notices, table_markup
+from fedade.reporting.page.markup import facts_list, notices, table_markup
 from fedade.reporting.page.scenes import PackedScenes
-
-__all__ = ["QUESTION", "Page", "cells", "column_names", "render"]
+from fedade.reporting.table_model import Table
 
 QUESTION = (
     "How well do clients keep up with their own drifting data, without labels? Accuracy in percent, mean over clients "
@@ -40,7 +39,7 @@ class Page:
     """What a report page says."""
 
     title: str
-    tables: Sequence[HtmlTable]
+    tables: Sequence[Table]
     scenes: PackedScenes
     config: Mapping[str, Any]
     command: str
@@ -51,7 +50,7 @@ class Page:
     """Versions and machine."""
     notes: Sequence[str] = ()
     """What the reader must be warned of."""
-    scene_tables: Sequence[HtmlTable] = ()
+    scene_tables: Sequence[Table] = ()
     """One for each scene, shown with its plots; none where a page has one scene only."""
     live: bool = False
     """Whether the page follows a run through its server; its index then has a `version`, and whether all is `over`."""
