@@ -1,0 +1,95 @@
+"""`fedade tune`."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedade.cli.options import DataDir, Device, Json, Set, What, named_settings
+from fedade.cli.progress import progress_bars
+from fedade.core.errors import FedadeError
+from fedade.core.events import Listener
+from fedade.experiments.presets import DEFAULT
+from fedade.experiments.settings import experiment_from
+from fedade.products.run_folder import check_device
+from fedade.reporting.trials import picture_of_trials
+from fedade.runner.work import Worker
+from fedade.tuning.trials import Tuning
+
+Picture = Annotated[
+    Path | None, typer.Option("--picture", help="Draw the trials into this file (.svg, .png or .pdf).", dir_okay=False)
+]
+MethodName = Annotated[str, typer.Option("--method", "-m", help="Whose constants to find.")]
+
+
+def tune_command(
+    what: What = DEFAULT,
+    method: MethodName = "fed-ade",
+    set_: Set = None,
+    device: Device = None,
+    data_dir: DataDir = None,
+    picture: Picture = None,
+    json_: Json = False,
+) -> None:
+    """Find a method's constants for a deployed model, on drift simulated from held-out labelled data alone."""
+    settings = named_settings(what, [*(set_ or []), f"{method}.constants=calibrated"], data_dir, device)
+    experiment = experiment_from({**settings, "methods": [method]})
+    experiment = experiment.of_one(experiment.entry, experiment.seeds[0])
+    check_device(experiment.execution.device)
+    begun = time.monotonic()
+    with progress_bars(quiet=json_) as report:
+        tuning = Worker(_Reporting(report)).tuning(experiment.build_method(), experiment)
+    if picture is not None:
+        try:
+            picture_of_trials([trial.accuracy for trial in tuning.trials], tuning.source, method).savefig(picture)
+        except (OSError, ValueError) as error:
+            raise FedadeError(f"cannot draw {picture}: {error}; name a file that ends in .svg, .png or .pdf") from error
+    if json_:
+        trials = [{"accuracy": _finite(trial.accuracy), "settings": trial.settings} for trial in tuning.trials]
+        content = {"method": method, "chosen": tuning.chosen, "source": tuning.source, "trials": trials}
+        typer.echo(json.dumps({**content, "seconds": round(time.monotonic() - begun, 1)}))
+        return
+    Console().print(_table(tuning, method))
+    typer.echo(f"chosen, and used wherever {method}.constants is calibrated:")
+    typer.echo(json.dumps({method: tuning.chosen}))
+
+
+class _Reporting(Listener):
+    """Tells the progress bars what is being prepared."""
+
+    def __init__(self, report: Any) -> None:
+        self.report = report
+
+    def on_preparation(self, title: str, done: int, of: int) -> None:
+        self.report(title, done, of)
+
+
+def _table(tuning: Tuning, method: str) -> Table:
+    table = Table(title=f"{method} on simulated drift; the deployed model has {100 * tuning.source:.2f} %")
+    table.add_column("trial", justify="right")
+    table.add_column("accuracy", justify="right")
+    table.add_column("settings")
+    for number, trial in enumerate(tuning.trials, 1):
+        shown = "diverged" if math.isnan(trial.accuracy) else f"{100 * trial.accuracy:.2f}"
+        chosen = trial.settings == tuning.chosen
+        table.add_row(str(number), shown, _in_words(trial.settings), style="bold" if chosen else None)
+    return table
+
+
+def _in_words(settings: dict[str, Any]) -> str:
+    """Settings in a line, without those that all trials share."""
+    parts = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            value = " ".join(f"{key} {number:.3g}" for key, number in value.items())
+        parts.append(f"{name}: {value}")
+    return "; ".join(part for part in parts if not part.startswith("signal"))
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value
