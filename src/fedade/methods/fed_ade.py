@@ -119,7 +119,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         return self.personal_step == "all"
 
     def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return self._needs_prior
+        return self._needs_prior or self._keeps_body
 
     def begin(self, ctx: ClientContext) -> FedAdeClient:
         """q⁰ is uniform, as the paper's prior; z⁰ comes from the reference set."""
@@ -197,6 +197,8 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         return not self.paces.shared and self.normalisation == "frozen"
 
     def _features(self, ctx: ClientContext, model: dict[str, Tensor]) -> Tensor:
+        if self._keeps_body:  # then the client's body is the deployed one
+            return ctx.deployed_features()
         return ctx.own_features(model, evaluation(self.normalisation, self.mix_weight))
 
     @property

@@ -85,11 +85,16 @@ def _halves(
     return first, second
 
 
+def schedule_of(client: int) -> str | None:
+    """By which schedule a simulated client's data move, if they do."""
+    return SCHEDULES[client % len(SCHEDULES)]
+
+
 def _mixed_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
     """ω of every client, `[C, T + 1]`, each by a schedule of its own."""
     weights = np.zeros((settings.num_clients, settings.num_timesteps + 1))
     for client in range(settings.num_clients):
-        name = SCHEDULES[client % len(SCHEDULES)]
+        name = schedule_of(client)
         if name is not None:
             of_schedule = client_schedules(settings.model_copy(update={"schedule": name}), seeds)
             weights[client] = of_schedule[client]

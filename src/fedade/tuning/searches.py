@@ -68,7 +68,7 @@ def _of_fed_ade(method: FedAde, scenario: Scenario) -> Iterator[Stage]:
 
     def around(best: Method) -> list[Settings]:
         mid = best.rate.mid if isinstance(best, FedAde) else 0.0
-        return [rates(mid / below, mid, mid * above) for below, above in ((1, 3), (1, 10), (3, 3), (3, 10))]
+        return [rates(mid / below, mid, mid * above) for below, above in ((1, 3), (3, 1), (3, 3), (10, 1))]
 
     def paced(name: str, shares: Sequence[float]) -> Stage:
         def candidates(best: Method) -> list[Settings]:
