@@ -2,6 +2,7 @@
 
 from fedade.kernels.dispatch import absolute_iterations, folded, fused_layers, normalised_pixels
 from fedade.kernels.layer import Chain, Layer, joined, residual_block
+from fedade.kernels.mapping import mapped
 from fedade.kernels.reference import Affine
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "folded",
     "fused_layers",
     "joined",
+    "mapped",
     "normalised_pixels",
     "residual_block",
 ]

@@ -8,7 +8,7 @@ as new ones agree with it (`conditions.py`). A model without BatchNorm has its f
 before the head.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,23 +19,24 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.methods.fed_ade_plus.class_moments import ClassMoments, believed, unexplained
+from fedade.methods.fed_ade_plus.class_moments import ClassMoments, Expected, believed, expected_under
 from fedade.methods.fed_ade_plus.conditions import (
-    ConditionEvidence,
-    Recognised,
+    Evidence,
     Residual,
-    evidence,
     joined,
     of_condition,
-    of_only,
     place_to_remember,
+    positive,
     recognise,
     remembered,
+    squared_differences,
+    together,
+    width,
 )
 from fedade.methods.fed_ade_plus.reference_moments import (
     FEATURES,
-    LayerMoments,
-    recognising_layers,
+    LayerGroup,
+    layer_groups,
     reference_moments,
     sample_moments,
 )
@@ -43,12 +44,8 @@ from fedade.methods.fed_ade_plus.reference_moments import (
 LEAST_VARIANCE = 0.2
 """Share of the deployed variance that is left at least, however narrow a batch seems."""
 
-
-class LayerResiduals(NamedTuple):
-    """What earlier batches left unexplained, of the same two moments."""
-
-    first: Residual
-    second: Residual
+Residuals = tuple[Residual, ...]
+"""What earlier batches left unexplained, by group of layers (`layer_groups`)."""
 
 
 class Corrected(NamedTuple):
@@ -63,74 +60,95 @@ class Corrected(NamedTuple):
     """Means and variances by the names of the tensors that they replace."""
     trust: Tensor
     """Mean share of the unexplained change that was believed, over the corrected layers."""
-    residuals: dict[str, LayerResiduals]
+    residuals: Residuals
     """To remember."""
+
+
+class LayerKnowledge(NamedTuple):
+    """What is known of a layer before a batch is seen; views of what was computed for its whole group."""
+
+    expected: Expected
+    past: Residual
+    precision: Tensor
+    """`[M, 2, C]`: one over the variance by which the batch differs from each condition by chance."""
+    widths: Tensor
+    """`[M]`: logarithms of that variance, summed over moments, less that of a sample."""
+    recognises: bool
+
+
+def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int) -> dict[str, LayerKnowledge]:
+    """What each layer of a group should show under this prior, in a batch of so many samples."""
+    expected, spans = expected_under(prior, group.moments), width(samples, past)
+    precision = 1 / positive(expected.spread * spans[..., group.layer_of_channel])
+    expectations = zip(*(group.by_layer(values).values() for values in expected), strict=True)
+    return {
+        layer: LayerKnowledge(Expected(*expectation), Residual(size, counted), precise, wide, group.recognises)
+        for layer, expectation, size, precise, counted, wide in zip(
+            group.channels,
+            expectations,
+            group.by_layer(past.size).values(),
+            group.by_layer(precision).values(),
+            torch.split(past.samples, 1, -1),
+            spans.log().sum(-2).unbind(-1),
+            strict=True,
+        )
+    }
 
 
 @dataclass(frozen=True)
 class PriorCorrected:
     """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
 
-    moments: Mapping[str, LayerMoments]
-    prior: Tensor
-    layers: frozenset[str]
-    recognising: frozenset[str]
-    """Layers that say what condition the batch came in."""
+    layers: Mapping[str, LayerKnowledge]
+    samples: int
     doubt: float
-    past: Mapping[str, LayerResiduals]
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
-    evidence: list[ConditionEvidence] = field(default_factory=list)
-    """What the recognising layers say so far: in others a wrong prior looks like another condition."""
-    residuals: dict[str, LayerResiduals] = field(default_factory=dict)
+    residuals: dict[str, Residual] = field(default_factory=dict)
     """Residuals of the condition that this batch came in."""
+    evidence: list[Evidence] = field(default_factory=list)
+    """What the recognising layers said so far, summed: in others a wrong prior looks like another condition."""
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        """mean + δ₁ and the variance that follows from the second moment + δ₂."""
+        """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0."""
         if layer not in self.layers:
             return deployed
-        prior, past, number = self.prior.to(deployed.mean.dtype), self.past[layer], len(inputs)
-        batch = [
-            unexplained(values.mean(0), prior, moments)
-            for values, moments in zip(sample_moments(inputs), self.moments[layer], strict=True)
-        ]
-        if layer in self.recognising:
-            self.evidence.extend(
-                evidence(one.size, number, one.spread, known) for one, known in zip(batch, past, strict=True)
-            )
-        found = recognise(self.evidence) if layer in self.recognising else None
-        together = LayerResiduals(*(
-            joined(_earlier(known, found), one.size, number, one.spread, self.doubt)
-            for one, known in zip(batch, past, strict=True)
-        ))  # fmt: skip
-        first, second = (believed(*both, self.doubt) for both in zip(together, batch, strict=True))
-        self.residuals[layer] = together
-        mean = deployed.mean + first.size
-        variance = deployed.variance + deployed.mean.square() + second.size - mean.square()
-        self.found[layer] = Statistics(mean, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
-        self.trusts.extend((first.trust, second.trust))
-        return self.found[layer]
+        known = self.layers[layer]
+        size = sample_moments(inputs).mean(-2) - known.expected.mean
+        squares = squared_differences(size, known.past.size, known.precision)
+        earlier = known.past, squares
+        if known.recognises:
+            earlier = of_condition(*earlier, recognise(self._heard(known, squares)))
+        residual = joined(*earlier, size, self.samples, self.doubt)
+        shift = believed(residual, known.expected, self.doubt)
+        first, second = shift.size[0]
+        variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
+        found = Statistics(deployed.mean + first, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
+        self.found[layer], self.residuals[layer] = found, residual
+        self.trusts.append(shift.trust)
+        return found
 
-    def remembered(self) -> dict[str, LayerResiduals]:
-        """What was known before and what this batch adds; layers that were not corrected learn nothing."""
-        here = self._place() if self.evidence else None
-        added = {
-            layer: LayerResiduals(*(
-                remembered(old, new, here if layer in self.recognising else None)
-                for old, new in zip(self.past[layer], together, strict=True)
-            ))
-            for layer, together in self.residuals.items()
-        }  # fmt: skip
-        return {**self.past, **added}
+    def remembered(self, groups: Sequence[LayerGroup], past: Residuals) -> Residuals:
+        """What was known before and what this batch adds; groups that were not corrected learn nothing."""
+        return tuple(
+            self._added(group, known) if group.channels.keys() <= self.residuals.keys() else known
+            for group, known in zip(groups, past, strict=False)
+        )
 
-    def _place(self) -> Tensor:
-        samples = [one.samples for layer, both in self.past.items() if layer in self.recognising for one in both]
-        return place_to_remember(recognise(self.evidence), torch.stack(samples).mean(0))
+    def _added(self, group: LayerGroup, past: Residual) -> Residual:
+        new = Residual(
+            *(torch.cat(parts, -1) for parts in zip(*(self.residuals[layer] for layer in group.channels), strict=True))
+        )
+        if not group.recognises:
+            return new
+        return remembered(past, new, place_to_remember(recognise(self.evidence[-1]), past.samples.mean((-2, -1))))
 
-
-def _earlier(known: Residual, found: Recognised | None) -> Residual:
-    """What counts beside the batch: of its condition, or of the last batches in layers that tell classes apart."""
-    return of_only(known) if found is None else of_condition(known, found)
+    def _heard(self, known: LayerKnowledge, squares: Tensor) -> Evidence:
+        """What recognising layers say so far, this one included."""
+        channels = known.past.size.shape[-1]
+        said = Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
+        self.evidence.append(together(self.evidence[-1], said) if self.evidence else said)
+        return self.evidence[-1]
 
 
 def corrected_pass(
@@ -140,21 +158,25 @@ def corrected_pass(
     prior: Tensor,
     layers: frozenset[str],
     doubt: float,
-    past: Mapping[str, LayerResiduals] | None = None,
+    past: Residuals,
     passed: Tensor | None = None,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
 
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected.
     """
-    network, moments = deployment.network, reference_moments(deployment)
-    normalisation = PriorCorrected(
-        moments, prior, layers, recognising_layers(deployment), doubt, past or no_residuals(deployment)
-    )
+    network, groups, samples = deployment.network, layer_groups(deployment), len(inputs)
+    known = {
+        layer: knowledge
+        for group, residual in zip(groups, past, strict=False)
+        for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
+        if layer in layers
+    }
+    normalisation = PriorCorrected(known, samples, doubt)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
-    if FEATURES in moments:
-        deployed = _feature_statistics(moments[FEATURES])
+    if FEATURES in reference_moments(deployment):
+        deployed = _feature_statistics(reference_moments(deployment)[FEATURES])
         found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
         features = _moved(features, found, deployed)
     none = torch.zeros_like(deployment.accuracy)
@@ -163,8 +185,8 @@ def corrected_pass(
         network.summarise(features),
         passed,
         _named(normalisation.found),
-        torch.stack(normalisation.trusts).mean() if normalisation.trusts else none,
-        normalisation.remembered(),
+        torch.cat(normalisation.trusts).mean() if normalisation.trusts else none,
+        normalisation.remembered(groups, past),
     )
 
 
@@ -195,37 +217,30 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     }
 
 
-def no_residuals(deployment: Deployment, conditions: int = 1) -> dict[str, LayerResiduals]:
+def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:
     """Before the first batch nothing is known.
 
     Only layers that tell no classes apart have room for several conditions. In the others a wrong prior leaves
     residuals that agree with it, which would be found again and again.
     """
-    moments = reference_moments(deployment)
-    recognising = recognising_layers(deployment)
-    return {
-        layer: LayerResiduals(*(_nothing(one, conditions if layer in recognising else 1) for one in both))
-        for layer, both in moments.items()
-    }
+    return tuple(_nothing(group, conditions if group.recognises else 1) for group in layer_groups(deployment))
 
 
-def _nothing(moments: ClassMoments, conditions: int) -> Residual:
+def _nothing(group: LayerGroup, conditions: int) -> Residual:
+    within = group.moments.within
     return Residual(
-        torch.zeros_like(moments.within).expand(conditions, -1).clone(), moments.within.new_zeros(conditions)
+        within.new_zeros(conditions, *within.shape), within.new_zeros(conditions, len(within), len(group.channels))
     )
 
 
-def at_most(residuals: Mapping[str, LayerResiduals], samples: float) -> dict[str, LayerResiduals]:
+def at_most(residuals: Residuals, samples: float) -> Residuals:
     """The same residuals, which count for no more samples than this."""
-    return {
-        layer: LayerResiduals(*(one._replace(samples=one.samples.clamp(max=samples)) for one in both))
-        for layer, both in residuals.items()
-    }
+    return tuple(one._replace(samples=one.samples.clamp(max=samples)) for one in residuals)
 
 
-def _feature_statistics(moments: LayerMoments) -> Statistics:
+def _feature_statistics(moments: ClassMoments) -> Statistics:
     """Mean and variance of the reference set's features, every class counted alike."""
-    mean, square = (one.means.mean(0) for one in moments)
+    mean, square = moments.means.mean(-2)
     return Statistics(mean, (square - mean.square()).clamp(min=torch.finfo(mean.dtype).eps))
 
 
