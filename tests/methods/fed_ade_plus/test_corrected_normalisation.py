@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.func import vmap
 
+from fedade.core import tree
 from fedade.core.normalisation import batch_statistics
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
-    PriorCorrected,
     at_most,
     corrected_pass,
     deployed_statistics,
-    known_before,
     no_residuals,
+    repeated_pass,
     settled_pass,
 )
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 
 from ...helpers import context
@@ -63,7 +65,7 @@ def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
         for group, past in zip(layer_groups(deployment), no_residuals(deployment), strict=True)
         for layer, knowledge in known_before(group, past, deployment.source_prior, len(inputs)).items()
     }
-    strategy = Watching(known, len(inputs), 0.0)
+    strategy = Watching(known, frozenset(known), len(inputs), 0.0)
     deployment.network.represent(deployment.parameters, inputs, strategy)
     assert set(strategy.found) == set(moments)
     for layer, found in strategy.found.items():
@@ -144,3 +146,32 @@ def test_only_plain_layers_have_room_for_several_conditions(scenario):
     assert {
         layer: len(past.samples) for group, past in zip(groups, residuals, strict=True) for layer in group.channels
     } == {layer: 3 if layer in plain else 1 for layer in reference_moments(deployment)}
+
+
+def test_a_pass_that_would_be_the_same_is_not_made_and_gives_the_same_bits(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    everywhere, past = frozenset(reference_moments(deployment)), no_residuals(deployment, 3)
+    priors = deployment.source_prior, torch.arange(1.0, deployment.num_classes + 1).softmax(-1)
+    for doubt in (1e9, 0.5):
+        first, made = (
+            corrected_pass(deployment, deployment.parameters, inputs, prior, layers, doubt, past)
+            for prior, layers in zip(priors, (plain_layers(deployment), everywhere), strict=True)
+        )
+        repeated = repeated_pass(first, deployment, priors[1], everywhere, doubt, past)
+        assert (repeated is None) == (doubt == 0.5), "where statistics move the pass must be made"
+        if repeated is not None:
+            assert all(
+                torch.equal(*pair) for pair in zip(tree.leaves(repeated[:-1]), tree.leaves(made[:-1]), strict=True)
+            )
+
+
+def test_of_clients_that_are_mapped_nobody_asks_whether_a_pass_is_needed(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    past, prior = no_residuals(deployment), deployment.source_prior
+
+    def asked(images):
+        first = corrected_pass(deployment, deployment.parameters, images, prior, frozenset(), 1e9, past)
+        assert repeated_pass(first, deployment, prior, frozenset(), 1e9, past) is None
+        return first.logits
+
+    vmap(asked)(inputs.unsqueeze(0))

@@ -8,8 +8,7 @@ as new ones agree with it (`conditions.py`). A model without BatchNorm has its f
 before the head.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -19,33 +18,11 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.methods.fed_ade_plus.class_moments import ClassMoments, Expected, believed, expected_under
-from fedade.methods.fed_ade_plus.conditions import (
-    Evidence,
-    Residual,
-    joined,
-    of_condition,
-    place_to_remember,
-    positive,
-    recognise,
-    remembered,
-    squared_differences,
-    together,
-    width,
-)
-from fedade.methods.fed_ade_plus.reference_moments import (
-    FEATURES,
-    LayerGroup,
-    layer_groups,
-    reference_moments,
-    sample_moments,
-)
-
-LEAST_VARIANCE = 0.2
-"""Share of the deployed variance that is left at least, however narrow a batch seems."""
-
-Residuals = tuple[Residual, ...]
-"""What earlier batches left unexplained, by group of layers (`layer_groups`)."""
+from fedade.kernels import mapped
+from fedade.methods.fed_ade_plus.class_moments import ClassMoments
+from fedade.methods.fed_ade_plus.conditions import Residual
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
+from fedade.methods.fed_ade_plus.reference_moments import FEATURES, LayerGroup, layer_groups, reference_moments
 
 
 class Corrected(NamedTuple):
@@ -62,93 +39,8 @@ class Corrected(NamedTuple):
     """Mean share of the unexplained change that was believed, over the corrected layers."""
     residuals: Residuals
     """To remember."""
-
-
-class LayerKnowledge(NamedTuple):
-    """What is known of a layer before a batch is seen; views of what was computed for its whole group."""
-
-    expected: Expected
-    past: Residual
-    precision: Tensor
-    """`[M, 2, C]`: one over the variance by which the batch differs from each condition by chance."""
-    widths: Tensor
-    """`[M]`: logarithms of that variance, summed over moments, less that of a sample."""
-    recognises: bool
-
-
-def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int) -> dict[str, LayerKnowledge]:
-    """What each layer of a group should show under this prior, in a batch of so many samples."""
-    expected, spans = expected_under(prior, group.moments), width(samples, past)
-    precision = 1 / positive(expected.spread * spans[..., group.layer_of_channel])
-    expectations = zip(*(group.by_layer(values).values() for values in expected), strict=True)
-    return {
-        layer: LayerKnowledge(Expected(*expectation), Residual(size, counted), precise, wide, group.recognises)
-        for layer, expectation, size, precise, counted, wide in zip(
-            group.channels,
-            expectations,
-            group.by_layer(past.size).values(),
-            group.by_layer(precision).values(),
-            torch.split(past.samples, 1, -1),
-            spans.log().sum(-2).unbind(-1),
-            strict=True,
-        )
-    }
-
-
-@dataclass(frozen=True)
-class PriorCorrected:
-    """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
-
-    layers: Mapping[str, LayerKnowledge]
-    samples: int
-    doubt: float
-    found: dict[str, Statistics] = field(default_factory=dict)
-    trusts: list[Tensor] = field(default_factory=list)
-    residuals: dict[str, Residual] = field(default_factory=dict)
-    """Residuals of the condition that this batch came in."""
-    evidence: list[Evidence] = field(default_factory=list)
-    """What the recognising layers said so far, summed: in others a wrong prior looks like another condition."""
-
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0."""
-        if layer not in self.layers:
-            return deployed
-        known = self.layers[layer]
-        size = sample_moments(inputs).mean(-2) - known.expected.mean
-        squares = squared_differences(size, known.past.size, known.precision)
-        earlier = known.past, squares
-        if known.recognises:
-            earlier = of_condition(*earlier, recognise(self._heard(known, squares)))
-        residual = joined(*earlier, size, self.samples, self.doubt)
-        shift = believed(residual, known.expected, self.doubt)
-        first, second = shift.size[0]
-        variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
-        found = Statistics(deployed.mean + first, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
-        self.found[layer], self.residuals[layer] = found, residual
-        self.trusts.append(shift.trust)
-        return found
-
-    def remembered(self, groups: Sequence[LayerGroup], past: Residuals) -> Residuals:
-        """What was known before and what this batch adds; groups that were not corrected learn nothing."""
-        return tuple(
-            self._added(group, known) if group.channels.keys() <= self.residuals.keys() else known
-            for group, known in zip(groups, past, strict=False)
-        )
-
-    def _added(self, group: LayerGroup, past: Residual) -> Residual:
-        new = Residual(
-            *(torch.cat(parts, -1) for parts in zip(*(self.residuals[layer] for layer in group.channels), strict=True))
-        )
-        if not group.recognises:
-            return new
-        return remembered(past, new, place_to_remember(recognise(self.evidence[-1]), past.samples.mean((-2, -1))))
-
-    def _heard(self, known: LayerKnowledge, squares: Tensor) -> Evidence:
-        """What recognising layers say so far, this one included."""
-        channels = known.past.size.shape[-1]
-        said = Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
-        self.evidence.append(together(self.evidence[-1], said) if self.evidence else said)
-        return self.evidence[-1]
+    seen: Mapping[str, SeenLayer]
+    """What every layer was shown, in this order."""
 
 
 def corrected_pass(
@@ -165,29 +57,56 @@ def corrected_pass(
 
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected.
     """
-    network, groups, samples = deployment.network, layer_groups(deployment), len(inputs)
-    known = {
-        layer: knowledge
-        for group, residual in zip(groups, past, strict=False)
-        for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
-        if layer in layers
-    }
-    normalisation = PriorCorrected(known, samples, doubt)
+    network, moments = deployment.network, reference_moments(deployment)
+    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
-    if FEATURES in reference_moments(deployment):
-        deployed = _feature_statistics(reference_moments(deployment)[FEATURES])
+    if FEATURES in moments:
+        deployed = _feature_statistics(moments[FEATURES])
         found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
         features = _moved(features, found, deployed)
-    none = torch.zeros_like(deployment.accuracy)
     return Corrected(
         network.classify(model, features),
         network.summarise(features),
         passed,
         _named(normalisation.found),
-        torch.cat(normalisation.trusts).mean() if normalisation.trusts else none,
-        normalisation.remembered(groups, past),
+        torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
+        normalisation.remembered(layer_groups(deployment), past),
+        normalisation.seen,
     )
+
+
+def repeated_pass(
+    first: Corrected, deployment: Deployment, prior: Tensor, layers: frozenset[str], doubt: float, past: Residuals
+) -> Corrected | None:
+    """A pass with another prior, where neither moves any statistics: the same pass again, which need not be made.
+
+    None where it must be made, or where that cannot be asked: of clients that are mapped, and on a GPU, whose steps are
+    recorded.
+    """
+    samples = len(first.logits)
+    if mapped() or prior.is_cuda or not bool(first.trust == 0):
+        return None
+    normalisation = _prepared(deployment, prior, layers, samples, doubt, past)
+    for layer, seen in first.seen.items():
+        normalisation.corrected(layer, *seen)
+    trust = torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust
+    if not bool(trust == 0):
+        return None
+    deployment.network.count_pass(samples)
+    remembered = normalisation.remembered(layer_groups(deployment), past)
+    return first._replace(statistics=_named(normalisation.found), trust=trust, residuals=remembered)
+
+
+def _prepared(
+    deployment: Deployment, prior: Tensor, layers: frozenset[str], samples: int, doubt: float, past: Residuals
+) -> PriorCorrected:
+    known = {
+        layer: knowledge
+        for group, residual in zip(layer_groups(deployment), past, strict=False)
+        for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
+    }
+    return PriorCorrected(known, layers, samples, doubt)
 
 
 def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, keeps_body: bool) -> Tensor:

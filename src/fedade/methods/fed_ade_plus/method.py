@@ -11,7 +11,8 @@ d. ψ and φ may take gradient steps at Fed-ADE's rate, as far as statistics mov
 e. clients then share ψ, as in the paper. Statistics and regimes stay with the client.
 
 Each can be switched off; d and e are off, because they gained nothing. A client keeps a few numbers per normalised
-channel and a few class distributions beside its layers. A timestep costs two forward passes per sample.
+channel and a few class distributions beside its layers. A timestep costs two forward passes per sample, or one where
+the second would be the same.
 """
 
 from typing import Literal, NamedTuple
@@ -28,13 +29,14 @@ from fedade.maths.priors.reweighting import reweight
 from fedade.methods.fed_ade_plus import regimes
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
     Corrected,
-    Residuals,
     at_most,
     corrected_pass,
     deployed_statistics,
     no_residuals,
+    repeated_pass,
     settled_pass,
 )
+from fedade.methods.fed_ade_plus.layer_statistics import Residuals
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
 from fedade.parts.composition import own_model, trainable_shared
@@ -220,8 +222,11 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             return corrected, self._read(deployment, known, corrected)
         expected = regimes.forecast(known, deployment.source_prior)
         first = passing(expected, plain_layers(deployment) & everywhere, self.doubt)
-        prior = self._read(deployment, known, first).prior
-        corrected = passing(prior, everywhere, self.doubt)
+        reading = self._read(deployment, known, first)
+        repeated = repeated_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
+        if repeated is not None:
+            return repeated, reading
+        corrected = passing(reading.prior, everywhere, self.doubt)
         return corrected, self._read(deployment, known, corrected)
 
     def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:
