@@ -1,4 +1,4 @@
-"""Statistics of one layer for a batch, and what they follow from: what is expected, what is remembered, what is seen."""
+"""Statistics of one layer for a batch, and what they follow from: what is expected, remembered and seen."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
