@@ -30,6 +30,7 @@ from fedade.adapter.accuracy_estimation import (
     negative_entropy,
     threshold,
 )
+from fedade.adapter.appearance import HeldOutAppearance
 from fedade.adapter.monitoring import Estimate, FittedMonitor
 from fedade.adapter.simulated_drift import Rehearsal
 from fedade.maths.priors.calibration import fit_temperature
@@ -41,11 +42,14 @@ Estimator = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
 
 
 class HeldOut(NamedTuple):
-    """Calibrated predictions and labels."""
+    """Calibrated predictions and labels, and what inputs look like."""
 
     probabilities: Tensor
     labels: Tensor
     temperature: Tensor
+    seen: HeldOutAppearance
+    looks: Tensor
+    """`[m, D]`: of each input."""
 
 
 class Stream(NamedTuple):
@@ -65,7 +69,9 @@ def held_out(folder: Path) -> HeldOut:
     """The held-out set."""
     stored = read(folder / "held-out.npz")
     temperature = fit_temperature(stored["logits"], stored["labels"].long())
-    return HeldOut((stored["logits"] / temperature).softmax(-1), stored["labels"].long(), temperature)
+    seen = HeldOutAppearance(*(stored[name] for name in HeldOutAppearance._fields))
+    probabilities = (stored["logits"] / temperature).softmax(-1)
+    return HeldOut(probabilities, stored["labels"].long(), temperature, seen, stored["looks"])
 
 
 def streams(folder: Path) -> list[Stream]:
@@ -76,7 +82,7 @@ def streams(folder: Path) -> list[Stream]:
 
 def estimators(known: HeldOut, corrects: bool) -> dict[str, Estimator]:
     """Those that need the held-out set alone; `corrects`: predictions are corrected for the plan's prior."""
-    probabilities, labels, _ = known
+    probabilities, labels, *_ = known
     right, mean = correct(probabilities, labels), probabilities.mean(0)
     accuracy, sure = right.float().mean(), confidence(probabilities)
     by_confidence, by_entropy = threshold(sure, right), threshold(negative_entropy(probabilities), right)
@@ -102,11 +108,20 @@ def estimators(known: HeldOut, corrects: bool) -> dict[str, Estimator]:
     }
 
 
-def monitored(monitor: FittedMonitor, probabilities: Tensor, steps: Mapping[str, Tensor]) -> list[Estimate]:
+def _of_looks(seen: HeldOutAppearance) -> HeldOutAppearance:
+    """The same for inputs that are stored as what they look like, in held-out units: a table of them."""
+    return seen._replace(centre=torch.zeros_like(seen.centre), deviation=torch.ones_like(seen.deviation))
+
+
+def monitored(
+    monitor: FittedMonitor, probabilities: Tensor, plans: Mapping[str, Tensor], appearance: Tensor
+) -> list[Estimate]:
     """The monitor's estimates after every batch."""
     state, estimates = monitor.begin(), []
     for step, batch in enumerate(probabilities):
-        state, estimate = monitor.update(state, batch, {name: steps[name][step] for name in steps})
+        plan = {name: plans[name][step] for name in plans}
+        looked_at = appearance[step] if len(monitor.seen.centre) else None
+        state, estimate = monitor.update(state, batch, plan, looked_at)
         estimates.append(estimate)
     return estimates
 
@@ -117,7 +132,9 @@ def monitors(folder: Path, known: HeldOut, corrects: bool) -> dict[str, FittedMo
     if not corrects:  # the method `source` does not calibrate
         stored["probabilities"] = (stored["probabilities"].log() / known.temperature).softmax(-1)
     return {
-        "monitor": FittedMonitor.fit(*known[:2], rehearsal=Rehearsal(**stored)),
+        "monitor": FittedMonitor.fit(
+            *known[:2], rehearsal=Rehearsal(**stored), inputs=known.looks, seen=_of_looks(known.seen)
+        ),
         "monitor without rehearsal": FittedMonitor.fit(*known[:2]),
     }
 
@@ -147,7 +164,7 @@ def rows(folder: Path) -> Iterator[Row]:
             actual = correct(probabilities, steps["labels"].long()).float().mean(-1)
             truth = windows(actual)
             for name, monitor in watching.items():
-                said = monitored(monitor, probabilities, plans)
+                said = monitored(monitor, probabilities, plans, steps["appearance"])
                 raised = torch.stack([one.alarm for one in said])
                 if kind == "onset":
                     onsets[split, kind, name].append((actual[:CLEAN].mean() - actual[CLEAN:].mean(), raised))

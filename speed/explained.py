@@ -22,8 +22,9 @@ def main() -> None:
     scenario = experiment_from(settings_from(options.preset)).scenario
     deployment = build_deployment(scenario, options.device, cache_dir(), lambda _done, _of: None)
     moments, plain = reference_moments(deployment), plain_layers(deployment)
-    for layer, (first, second) in moments.items():
-        shares = f"{explained_share(first):.2f} of the means, {explained_share(second):.2f} of the squares"
+    for layer, both in moments.items():
+        first, second = explained_share(both).tolist()
+        shares = f"{first:.2f} of the means, {second:.2f} of the squares"
         print(f"{layer}: {shares}{', corrected in pass 1' if layer in plain else ''}")
 
 

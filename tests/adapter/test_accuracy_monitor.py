@@ -51,6 +51,30 @@ def test_without_a_shift_the_estimate_is_near_the_truth_and_raises_no_alarm(digi
     assert status.alarm_reason is None
 
 
+@pytest.mark.parametrize("method", ["source", "fed-ade-plus"])
+def test_a_model_that_gets_surer_as_noise_grows_is_not_believed(digits, method):
+    model, held_out, stream = digits
+    deployment = fedade.deploy(model, held_out, progress=False)
+    monitor = fedade.AccuracyMonitor.rehearsed(deployment, held_out, method)
+    accuracy, status = followed(fedade.Adapter(deployment, method, monitor=monitor), *stream, noise=0.5)
+    assert accuracy < 0.6
+    assert status.alarm
+    assert status.accuracy_interval[0] <= accuracy
+    assert status.estimated_accuracy < 0.75
+
+
+def test_beyond_what_was_rehearsed_accuracy_cannot_be_told(digits):
+    model, held_out, stream = digits
+    deployment = fedade.deploy(model, held_out, progress=False)
+    adapter = fedade.Adapter(
+        deployment, "source", monitor=fedade.AccuracyMonitor.rehearsed(deployment, held_out, "source")
+    )
+    status = followed(adapter, stream[0] + 100, stream[1])[1]
+    assert status.alarm
+    assert "cannot be told" in status.alarm_reason
+    assert status.accuracy_interval[0] == 0
+
+
 def test_what_a_monitor_knows_is_stored_with_the_adapter(digits, tmp_path):
     model, held_out, (inputs, _) = digits
     deployment = fedade.deploy(model, held_out, progress=False)

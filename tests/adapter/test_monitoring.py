@@ -88,7 +88,10 @@ def test_a_rehearsal_teaches_that_confidence_overstates_accuracy():
     batches = [drawn(100 + row, spread, BATCH, (6 / spread) ** 0.5) for row, spread in enumerate(spreads.tolist())]
     prior = HELD_OUT[0].mean(0).expand(len(batches), -1)
     rehearsal = Rehearsal(
-        *(torch.stack(part) for part in zip(*batches, strict=True)), prior, torch.arange(6).repeat_interleave(8)
+        *(torch.stack(part) for part in zip(*batches, strict=True)),
+        prior,
+        torch.arange(6).repeat_interleave(8),
+        torch.zeros(len(batches), 2, 0),
     )
     stream, hidden = drawn(7, 2.5, WINDOW, (6 / 2.5) ** 0.5)
     naive, taught = (

@@ -105,3 +105,14 @@ def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(FedadeError, match=r"fedade\[timm\]"):
         build("timm:resnet18", (3, 32, 32), 10, pixels(3), 0)
+
+
+def test_batch_norm_answers_the_same_alone_mapped_and_where_gradients_are_wanted():
+    layer, inputs = BatchNorm(4).eval(), torch.randn(6, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    for name, value in (("running_mean", 0.5), ("running_var", 3.0), ("weight", -2.0), ("bias", 0.25)):
+        getattr(layer, name).data.fill_(value)
+    expected = nn.functional.batch_norm(inputs, layer.running_mean, layer.running_var, layer.weight, layer.bias)
+    torch.testing.assert_close(layer(inputs), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(inputs), expected)
+        torch.testing.assert_close(vmap(layer)(inputs.unsqueeze(0))[0], expected)

@@ -20,6 +20,7 @@ from torch import Tensor
 from fedade.maths.priors.reweighting import reweight
 
 _NEWTON_STEPS = 30
+_STEP_LENGTHS = torch.tensor([1.0, 0.5, 0.25, 0.1, 0.01, 0.0]).unsqueeze(-1)
 _CERTAIN = 1e-6
 """Distance from 0 and 1 at which confidences are cut before their log odds are taken."""
 _SMALLEST_EXCESS, _HALVINGS = 1e-3, 50
@@ -84,24 +85,36 @@ def log_odds(confidences: Float[Tensor, "*C n"]) -> Float[Tensor, "*C n"]:
 
 
 def fit_chances(
-    measurements: Float[Tensor, "m d"], right: Bool[Tensor, " m"], ridge: float = 1.0
+    measurements: Float[Tensor, "m d"],
+    right: Bool[Tensor, " m"],
+    ridge: float = 1.0,
+    known: Float[Tensor, " m"] | float = 0.0,
 ) -> Float[Tensor, " d"]:
     """Weights of the logistic regression of being right on what was measured (Platt, 1999, by Newton's method).
 
     The ridge, in samples, keeps the weights finite where right and wrong can be told apart without error; with it the
-    mean chance on the same data is their accuracy to about ridge / m. A constant must be among the measurements.
+    mean chance on the same data is their accuracy to about ridge / m. A constant must be among the measurements, unless
+    `known` log odds are given to which they add.
     """
     inputs, targets = measurements.double(), right.double()
     eye = ridge * torch.eye(inputs.shape[-1], dtype=inputs.dtype, device=inputs.device)
     weights = inputs.new_zeros(inputs.shape[-1])
+    base = torch.as_tensor(known, dtype=inputs.dtype, device=inputs.device).expand(len(inputs)).unsqueeze(-1)
     for _ in range(_NEWTON_STEPS):
-        chances = (inputs @ weights).sigmoid()
+        chances = (inputs @ weights + base.squeeze(-1)).sigmoid()
         slope = inputs.mT @ (targets - chances) - ridge * weights
         curvature = (inputs * (chances * (1 - chances))[:, None]).mT @ inputs + eye
         step = torch.linalg.solve(curvature, slope)
-        # A full step can overshoot where nearly all are right; one of bounded length cannot go far astray.
-        weights = weights + step * (4 / step.norm().clamp_min(4))
+        # A full step can overshoot where nearly all are right: the best of several lengths is taken.
+        tried = weights + step * _STEP_LENGTHS.to(step)
+        weights = tried[_surprise(inputs @ tried.mT + base, targets, ridge, tried).argmin()]
     return weights.to(measurements.dtype)
+
+
+def _surprise(log_odds: Tensor, targets: Tensor, ridge: float, weights: Tensor) -> Tensor:
+    """What logistic regression minimises, of several weights, each a row and a column of log odds."""
+    losses = torch.nn.functional.softplus(log_odds) - targets.unsqueeze(-1) * log_odds
+    return losses.sum(0) + ridge / 2 * weights.square().sum(-1)
 
 
 def chances(measurements: Float[Tensor, "*C n d"], weights: Float[Tensor, " d"]) -> Float[Tensor, "*C n"]:

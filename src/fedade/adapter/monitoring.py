@@ -1,9 +1,10 @@
 """How is it doing? Accuracy of a client's predictions without labels, with an interval, and an alarm.
 
-Every prediction gets a chance of being right: a logistic regression on its own confidence and on how unsure the latest
-predictions are together. It is fitted on held-out labelled data and, where there is one, on a rehearsal of drift made
-from them (`simulated_drift.py`), since confidence overstates accuracy the more, the further inputs move. The mean
-chance of the last samples is the estimate.
+Every prediction gets a chance of being right: a logistic regression on its own confidence, on how unsure the latest
+predictions are together, and on how far the latest inputs lie from held-out ones (`appearance.py`). It is fitted on
+held-out labelled data and, where there is one, on a rehearsal of drift made from them (`simulated_drift.py`), since
+confidence overstates accuracy the more, the further inputs move. The mean chance of the last samples is the estimate.
+Where inputs lie further away than any that were rehearsed accuracy cannot be told, and the monitor says that.
 
 The alarm sums, sample by sample, by how much chances fall short of what held-out data have under the estimated class
 frequencies, beyond a loss that is tolerated (CUSUM: Page, 1954). Tensors in, tensors out; nothing depends on how
@@ -27,6 +28,7 @@ from fedade.adapter.accuracy_estimation import (
     negative_entropy,
     shortfall_limit,
 )
+from fedade.adapter.appearance import HeldOutAppearance, moments
 from fedade.adapter.simulated_drift import Rehearsal
 from fedade.maths.priors.reweighting import reweight
 
@@ -52,6 +54,8 @@ class MonitorState(NamedTuple):
     """`[500]`: mean chance of held-out data under the class frequencies that were estimated with each sample."""
     doubts: Tensor
     """`[500]`: entropy of each prediction, freed of the prior."""
+    appearance: Tensor
+    """`[2, D]`: moments of what the latest inputs look like."""
     samples: Tensor
     """`[]`: how many of them are filled, from the end."""
     shortfall: Tensor
@@ -66,6 +70,8 @@ class Estimate(NamedTuple):
     """`[2]`: holds the accuracy of these samples 9 times in 10, as far as drift resembles what was rehearsed."""
     expected_accuracy: Tensor
     """What the deployed model would have with these class frequencies on inputs as they were held out."""
+    outside: Tensor
+    """bool: whether inputs lie further from held-out ones than any that were rehearsed."""
     alarm: Tensor
     """bool"""
 
@@ -74,6 +80,8 @@ class Estimate(NamedTuple):
         """Why there is an alarm, in one line; empty without one."""
         if not self.alarm:
             return ""
+        if self.outside:
+            return "inputs lie further from the held-out ones than any that were rehearsed: accuracy cannot be told"
         loss = 100 * (self.expected_accuracy - self.estimated_accuracy).item()
         return (
             f"estimated accuracy {self.estimated_accuracy.item():.2f} is {loss:.0f} points below the "
@@ -98,6 +106,11 @@ class FittedMonitor(NamedTuple):
     """`[]`: loss of accuracy that never raises the alarm."""
     limit: Tensor
     """`[]`: what the alarm's sum must exceed."""
+    seen: HeldOutAppearance
+    near: Tensor
+    """`[]`: mean distance of as many held-out inputs as tell how far others are: by chance alone."""
+    furthest: Tensor
+    """`[]`: greatest distance from held-out inputs that was rehearsed; infinite without a rehearsal."""
 
     @classmethod
     def fit(
@@ -106,30 +119,50 @@ class FittedMonitor(NamedTuple):
         labels: Tensor,
         mean_prediction: Tensor | None = None,
         rehearsal: Rehearsal | None = None,
+        inputs: Tensor | None = None,
+        seen: HeldOutAppearance | None = None,
         tolerated: float = 0.05,
     ) -> "FittedMonitor":
-        """From calibrated held-out probabilities `[m, K]` and labels `[m]`; `mean_prediction` is theirs by default."""
+        """From calibrated held-out probabilities `[m, K]` and labels `[m]`; `mean_prediction` is theirs by default.
+
+        `inputs` are the held-out ones and `seen` what they look like; without them inputs are not looked at.
+        """
         mean = probabilities.mean(0) if mean_prediction is None else mean_prediction
         none = probabilities.new_zeros(())
-        held_out = _measured(probabilities, -negative_entropy(probabilities).mean())
-        right = correct(probabilities, labels)
+        rows = _blocks(len(labels)).to(labels.device)
+        if inputs is None or seen is None:
+            inputs = torch.zeros(len(labels), 1, dtype=torch.int64, device=labels.device)
+            seen = HeldOutAppearance.fit(inputs, labels, len(mean))
+        looks = seen.looks(inputs)
+        # Not all blocks at once: rows of a table may be long.
+        distances = torch.cat([seen.distance(moments(looks[some]), mean) for some in torch.split(rows, 100)])
+        held_out = _measured(probabilities, -negative_entropy(probabilities).mean(), distances.mean())
+        right, furthest = correct(probabilities, labels), none + torch.inf
         if rehearsal is None:
             # With one law there is nothing to learn of other ones: confidence keeps its meaning.
-            weights, uncertainty = torch.cat([fit_chances(held_out[:, :2], right), none.expand(2)]), none + 1
+            confident = fit_chances(held_out[:, :2], right)
+            weights, uncertainty = torch.cat([confident, none.expand(held_out.shape[1] - 2)]), none + 1
         else:
-            weights, uncertainty = _rehearsed(rehearsal, mean, held_out, right)
-        limit = _limit(probabilities, weights, tolerated)
-        return cls(probabilities, labels, mean, weights, uncertainty, none + tolerated, limit)
+            rehearsed = seen.distance(rehearsal.appearance, rehearsal.prior)
+            furthest = rehearsed.amax() if rehearsed.any() else furthest
+            weights, uncertainty = _rehearsed(rehearsal, rehearsed, mean, held_out, right)
+        limit = _limit(probabilities[rows], distances, weights, tolerated)
+        near = distances.mean()
+        return cls(probabilities, labels, mean, weights, uncertainty, none + tolerated, limit, seen, near, furthest)
 
     def begin(self) -> MonitorState:
         """Before the first batch."""
         empty = self.probabilities.new_zeros(WINDOW)
-        return MonitorState(empty, empty, empty, empty.new_zeros(()), empty.new_zeros(()))
+        return MonitorState(empty, empty, empty, self.seen.by_class.mean(0), empty.new_zeros(()), empty.new_zeros(()))
 
     def update(
-        self, state: MonitorState, probabilities: Tensor, plan: Mapping[str, Tensor]
+        self,
+        state: MonitorState,
+        probabilities: Tensor,
+        plan: Mapping[str, Tensor],
+        appearance: Tensor | None = None,
     ) -> tuple[MonitorState, Estimate]:
-        """After a batch `[n, K]` of a method's predictions, with the `prior` of its plan.
+        """After a batch `[n, K]` of a method's predictions, with the `prior` of its plan and its inputs' moments.
 
         A plan without `prior` says that predictions are not corrected for one.
         """
@@ -137,17 +170,23 @@ class FittedMonitor(NamedTuple):
         expected, expected_accuracy = self.expected(prior)
         doubts = _latest(state.doubts, _doubts(probabilities, prior, self.mean_prediction))
         samples = (state.samples + len(probabilities)).clamp(max=WINDOW)
-        recent = _mean_of_last(doubts, samples.clamp(max=max(RECENT, len(probabilities))))
-        drawn = chances(_measured(probabilities, recent), self.weights)
+        latest = samples.clamp(max=max(RECENT, len(probabilities)))
+        shown = state.appearance if appearance is None else appearance
+        shown = state.appearance + (len(probabilities) / latest.clamp(min=1)) * (shown - state.appearance)
+        far = self.seen.distance(shown, prior)
+        measured = _measured(probabilities, _mean_of_last(doubts, latest), far.minimum(self.furthest))
+        drawn = chances(measured, self.weights)
         shortfall = cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated).clamp(max=2 * self.limit)
         state = MonitorState(
             _latest(state.chances, drawn),
             _latest(state.expected, expected.expand(len(drawn))),
             doubts,
+            shown,
             samples,
             shortfall,
         )
-        return state, self._estimate(state, expected_accuracy)
+        # A few samples may look strange by chance.
+        return state, self._estimate(state, expected_accuracy, (far > self.furthest) & (samples >= RECENT))
 
     def expected(self, prior: Tensor) -> tuple[Tensor, Tensor]:
         """Mean chance and accuracy of the held-out data, were classes as frequent as this prior says."""
@@ -156,10 +195,10 @@ class FittedMonitor(NamedTuple):
         weights = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
         corrected = reweight(self.probabilities, prior, self.mean_prediction)
         doubt = (weights * -negative_entropy(self.probabilities)).sum()
-        drawn = chances(_measured(corrected, doubt), self.weights)
+        drawn = chances(_measured(corrected, doubt, self.near), self.weights)
         return (weights * drawn).sum(), (weights * correct(corrected, self.labels)).sum()
 
-    def _estimate(self, state: MonitorState, expected_accuracy: Tensor) -> Estimate:
+    def _estimate(self, state: MonitorState, expected_accuracy: Tensor, outside: Tensor) -> Estimate:
         mean = _mean_of_last(state.chances, state.samples)
         loss = (_mean_of_last(state.expected, state.samples) - mean).clamp(min=0)
         spread = _mean_of_last(state.chances * (1 - state.chances), state.samples).sqrt()
@@ -167,15 +206,16 @@ class FittedMonitor(NamedTuple):
         width = half_width(
             spread, state.samples, (fitted.square() + (self.uncertainty * loss).square()).sqrt(), QUANTILE_90
         )
-        interval = torch.stack([mean - width, mean + width]).clamp(0, 1)
-        return Estimate(mean, interval, expected_accuracy, state.shortfall > self.limit)
+        interval = torch.stack([torch.where(outside, 0, mean - width), mean + width]).clamp(0, 1)
+        return Estimate(mean, interval, expected_accuracy, outside, outside | (state.shortfall > self.limit))
 
 
-def _measured(probabilities: Tensor, doubt: Tensor) -> Tensor:
-    """`[..., n, 4]`: a constant, the log odds of the confidence, how unsure recent predictions are, and its square."""
+def _measured(probabilities: Tensor, doubt: Tensor, far: Tensor) -> Tensor:
+    """`[..., n, 6]`: a constant, the log odds of the confidence, how unsure recent predictions are and its square, how
+    far recent inputs lie from held-out ones, and the log odds times that, since far away they mean less."""
     odds = log_odds(confidence(probabilities))
-    doubt = doubt[..., None].expand_as(odds)
-    return torch.stack([torch.ones_like(odds), odds, doubt, doubt.square()], -1)
+    doubt, far = doubt[..., None].expand_as(odds), far[..., None].expand_as(odds)
+    return torch.stack([torch.ones_like(odds), odds, doubt, doubt.square(), far, far * odds], -1)
 
 
 def _doubts(probabilities: Tensor, prior: Tensor, mean_prediction: Tensor) -> Tensor:
@@ -185,15 +225,15 @@ def _doubts(probabilities: Tensor, prior: Tensor, mean_prediction: Tensor) -> Te
 
 
 def _rehearsed(
-    rehearsal: Rehearsal, mean_prediction: Tensor, held_out: Tensor, held_out_right: Tensor
+    rehearsal: Rehearsal, distances: Tensor, mean_prediction: Tensor, held_out: Tensor, held_out_right: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Weights, and how far off an estimated loss is as a share of it: under disturbances that were not fitted on."""
     doubts = _doubts(rehearsal.probabilities, rehearsal.prior, mean_prediction).mean(-1)
-    measured, right = _measured(rehearsal.probabilities, doubts), correct(rehearsal.probabilities, rehearsal.labels)
+    measured = _measured(rehearsal.probabilities, doubts, distances)
+    right = correct(rehearsal.probabilities, rehearsal.labels)
 
     def fitted(batches: Tensor) -> Tensor:
-        together = torch.cat([held_out, measured[batches].flatten(0, 1)])
-        return fit_chances(together, torch.cat([held_out_right, right[batches].flatten()]))
+        return _fit_falling(held_out, held_out_right, measured[batches].flatten(0, 1), right[batches].flatten())
 
     errors, losses = [], []
     for number in sorted(set(rehearsal.disturbance.tolist())):
@@ -206,12 +246,38 @@ def _rehearsed(
     return fitted(rehearsal.disturbance >= 0), share
 
 
-def _limit(probabilities: Tensor, weights: Tensor, tolerated: float) -> Tensor:
+def _fit_falling(held_out: Tensor, held_out_right: Tensor, measured: Tensor, right: Tensor) -> Tensor:
+    """Weights that are calibrated on held-out data, and under which chances do not rise with doubt or distance.
+
+    A disturbance that broke the method, sure of itself, can look as if doubt were good: that would be believed further
+    away. What the rehearsal teaches is by how much chances fall beyond what doubt and distance are on held-out data.
+    """
+    confident = fit_chances(held_out[:, :2], held_out_right)
+    usual = held_out[0, 2:5]  # the same for all
+    odds = measured[:, 1]
+    beyond = measured[:, 2:5] - usual
+    beyond = torch.cat([beyond, (beyond[:, 2] * odds).unsqueeze(-1)], -1)
+    learned, used = beyond.new_zeros(4), torch.ones(4, dtype=torch.bool, device=beyond.device)
+    for _ in range(3):
+        learned = torch.where(used, fit_chances(beyond * used, right, known=measured[:, :2] @ confident), 0.0)
+        by_doubt = (learned[:2] * beyond[:, :2].amax(0)).sum()
+        by_distance = learned[2] + odds.median() * learned[3]
+        if by_doubt > 0:
+            used[:2] = False
+        elif by_distance > 0:
+            used[2:] = False
+    constant, slope = confident[0] - usual @ learned[:3], confident[1] - usual[2] * learned[3]
+    return torch.cat([torch.stack([constant, slope]), learned])
+
+
+def _blocks(held_out: int) -> Tensor:
+    """Rows of held-out samples, as many in each block as tell how unsure predictions are and how far inputs."""
+    return torch.randint(held_out, (BLOCKS, RECENT), generator=torch.Generator().manual_seed(0))
+
+
+def _limit(blocks: Tensor, distances: Tensor, weights: Tensor, tolerated: float) -> Tensor:
     """Limit of the alarm's sum, from blocks of held-out samples: what is unsure together is less likely together."""
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randint(len(probabilities), (BLOCKS, RECENT), generator=generator).to(probabilities.device)
-    blocks = probabilities[rows]
-    drawn = chances(_measured(blocks, -negative_entropy(blocks).mean(-1)), weights)
+    drawn = chances(_measured(blocks, -negative_entropy(blocks).mean(-1), distances), weights)
     return shortfall_limit((drawn.mean() - drawn - tolerated).sum(-1), BLOCKS_TO_FALSE_ALARM)
 
 

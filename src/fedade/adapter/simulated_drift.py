@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedade.adapter.appearance import HeldOutAppearance
 from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.method import Method
@@ -36,6 +37,10 @@ DISTURBANCES: Sequence[tuple[str, float]] = (
     ("noise", 0.6),
 )
 """Kinds and strengths; noise and brightness in standard deviations of the inputs, contrast as the share lost."""
+NOISE_SCALES = (1, 2, 4, 8)
+"""By which the noise is made stronger until it hurts: a network of few inputs stands much more than one of pixels."""
+TRIED = 200
+"""Held-out samples that the strength of the noise is found with."""
 
 
 class Rehearsal(NamedTuple):
@@ -49,23 +54,47 @@ class Rehearsal(NamedTuple):
     """`[T, K]`: class frequencies that predictions were corrected for; the deployed mean prediction where none were."""
     disturbance: Tensor
     """`[T]`: whole numbers, the same for batches of one disturbance."""
+    appearance: Tensor
+    """`[T, 2, D]`: moments of the disturbed inputs."""
 
 
 def rehearse(
-    method: Method, deployment: Deployment, inputs: Tensor, labels: Tensor, batches: int = 5, size: int = 50
+    method: Method,
+    deployment: Deployment,
+    inputs: Tensor,
+    labels: Tensor,
+    seen: HeldOutAppearance,
+    batches: int = 5,
+    size: int = 50,
 ) -> Rehearsal:
     """A short stream for every disturbance, with classes as frequent as they were held out.
 
     Costs 16 streams of `batches` calls. `inputs` should not be those that the method's statistics came from.
     """
-    rows = [
-        row
-        for number, (kind, strength) in enumerate(DISTURBANCES)
-        for row in _followed(method, deployment, _stream(inputs, labels, kind, strength, number, batches, size))
-    ]
+    scale = noise_scale(deployment, inputs, labels)
+    rows: list[tuple[Tensor, ...]] = []
+    for number, (kind, strength) in enumerate(DISTURBANCES):
+        scaled = strength * scale if kind == "noise" else strength
+        stream = _stream(inputs, labels, kind, scaled, number, batches, size)
+        rows += _followed(method, deployment, seen, stream)
     numbers = torch.arange(len(DISTURBANCES)).repeat_interleave(batches)
-    probabilities, hidden, prior = (torch.stack(column) for column in zip(*rows, strict=True))
-    return Rehearsal(probabilities, hidden, prior, numbers)
+    probabilities, hidden, prior, appearance = (torch.stack(column) for column in zip(*rows, strict=True))
+    return Rehearsal(probabilities, hidden, prior, numbers, appearance)
+
+
+@torch.no_grad()
+def noise_scale(deployment: Deployment, inputs: Tensor, labels: Tensor) -> int:
+    """How much stronger noise must be for the deployed model to lose half of what it knows beyond guessing."""
+    strongest = max(strength for kind, strength in DISTURBANCES if kind == "noise")
+    inputs, labels = inputs[:TRIED], labels[:TRIED]
+
+    def right(strength: float) -> float:
+        logits = deployment.network.logits(deployment.parameters, disturbed(inputs, "noise", strength, 0))
+        return float((logits.argmax(-1) == labels).float().mean())
+
+    enough = (right(0.0) + 1 / deployment.num_classes) / 2
+    hurting = (scale for scale in NOISE_SCALES if right(scale * strongest) <= enough)
+    return next(hurting, NOISE_SCALES[-1])
 
 
 def _stream(
@@ -78,8 +107,8 @@ def _stream(
 
 
 def _followed(
-    method: Method, deployment: Deployment, stream: Iterator[tuple[Tensor, Tensor]]
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    method: Method, deployment: Deployment, seen: HeldOutAppearance, stream: Iterator[tuple[Tensor, Tensor]]
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     state = method.begin(context_before_first_batch(deployment))
     for step, (inputs, labels) in enumerate(stream, 1):
         number = torch.tensor(step, device=inputs.device)
@@ -87,4 +116,4 @@ def _followed(
         with torch.no_grad():
             state, plan = method.observe(ctx, state)
             probabilities = method.predict(ctx.after_observing(), state)
-        yield probabilities, labels, plan.get("prior", deployment.mean_prediction)
+        yield probabilities, labels, plan.get("prior", deployment.mean_prediction), seen.moments(inputs)

@@ -2,6 +2,7 @@
 
 from fedade.kernels.dispatch import absolute_iterations, folded, fused_layers, normalised_pixels
 from fedade.kernels.layer import Layer
+from fedade.kernels.mapping import mapped
 from fedade.kernels.reference import Affine
 
 __all__ = [
@@ -10,5 +11,6 @@ __all__ = [
     "absolute_iterations",
     "folded",
     "fused_layers",
+    "mapped",
     "normalised_pixels",
 ]

@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedade.core.normalisation import Statistics
 from fedade.core.pass_context import current_pass
-from fedade.kernels import Affine
+from fedade.kernels import Affine, mapped
 
 
 class BatchNorm(nn.Module):
@@ -46,6 +46,9 @@ class BatchNorm(nn.Module):
             )
         deployed = Statistics(self.running_mean, self.running_var)
         mean, variance = current_pass().normalisation.statistics(self.layer, inputs, deployed)
+        if not torch.is_grad_enabled() and not mapped() and inputs.dtype is mean.dtype:
+            # One pass over the images; it cannot be mapped, nor differentiated by the statistics.
+            return F.batch_norm(inputs, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
         affine = Affine(self.weight, self.bias, mean, variance, self.eps)
         scale, shift = (value.to(inputs.dtype) for value in affine.combined())
         trailing = (...,) + (None,) * (inputs.ndim - 2)

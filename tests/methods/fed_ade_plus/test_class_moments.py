@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.methods.fed_ade_plus.class_moments import Shift, believed, class_moments, explained_share, unexplained
+from fedade.methods.fed_ade_plus.class_moments import Shift, believed, class_moments, expected_under, explained_share
 from fedade.methods.fed_ade_plus.conditions import Residual
 
 from ...maths.samples import QUICK
@@ -18,8 +18,9 @@ FLAT = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
 
 def shift(mean: torch.Tensor, prior: torch.Tensor, moments, doubt: float, number: int = 50) -> Shift:
     """What is believed of one batch alone."""
-    batch = unexplained(mean, prior, moments)
-    return believed(Residual(batch.size, torch.tensor(float(number), dtype=torch.float64)), batch, doubt)
+    expected = expected_under(prior, moments)
+    samples = torch.tensor(float(number), dtype=torch.float64)
+    return believed(Residual(mean - expected.mean, samples), expected, doubt)
 
 
 def samples(seed: int, number: int, apart: float = 3.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -95,3 +96,15 @@ def test_more_samples_behind_a_residual_are_believed_more():
     trusts = [shift(values.mean(0) + 0.3, FLAT, moments, 2.0, number).trust for number in (20, 50, 400)]
     assert trusts == sorted(trusts)
     assert trusts[0] < trusts[-1]
+
+
+def test_several_moments_side_by_side_are_those_of_each_alone():
+    values, labels, _ = samples(5, 300)
+    both = torch.stack([values, values.square()])
+    together, alone = class_moments(both, labels, CLASSES), [class_moments(one, labels, CLASSES) for one in both]
+    prior = torch.arange(1, CLASSES + 1, dtype=torch.float64) / 10
+    for place, one in enumerate(alone):
+        torch.testing.assert_close(together.means[place], one.means)
+        torch.testing.assert_close(together.within[place], one.within)
+        for mine, its in zip(expected_under(prior, together), expected_under(prior, one), strict=True):
+            torch.testing.assert_close(mine[place], its)

@@ -4,17 +4,20 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.func import vmap
 
+from fedade.core import tree
 from fedade.core.normalisation import batch_statistics
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
-    PriorCorrected,
     at_most,
     corrected_pass,
     deployed_statistics,
     no_residuals,
+    repeated_pass,
     settled_pass,
 )
-from fedade.methods.fed_ade_plus.reference_moments import FEATURES, plain_layers, recognising_layers, reference_moments
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
+from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 
 from ...helpers import context
 from ...parts.networks import with_body
@@ -40,7 +43,7 @@ def test_every_layer_is_measured_and_plain_ones_come_first(scenario):
 
 def test_no_layer_to_correct_is_the_deployed_model(scenario):
     deployment, inputs = scenario.deployment, batch(scenario)
-    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, frozenset(), 1.0)
+    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, frozenset(), 1.0, ())
     expected = deployment.network.logits(deployment.parameters, inputs)
     torch.testing.assert_close(found.logits, expected, atol=1e-5, rtol=1e-4)
     assert found.statistics == {}
@@ -57,13 +60,17 @@ def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
             seen.setdefault(layer, (batch_statistics(inputs), deployed))
             return super().statistics(layer, inputs, deployed)
 
-    past = no_residuals(deployment)
-    strategy = Watching(moments, deployment.source_prior, frozenset(moments), plain_layers(deployment), 0.0, past)
+    known = {
+        layer: knowledge
+        for group, past in zip(layer_groups(deployment), no_residuals(deployment), strict=True)
+        for layer, knowledge in known_before(group, past, deployment.source_prior, len(inputs)).items()
+    }
+    strategy = Watching(known, frozenset(known), len(inputs), 0.0)
     deployment.network.represent(deployment.parameters, inputs, strategy)
     assert set(strategy.found) == set(moments)
     for layer, found in strategy.found.items():
         own, deployed = seen[layer]
-        expected = deployed.mean + own.mean - deployment.source_prior @ moments[layer].first.means
+        expected = deployed.mean + own.mean - deployment.source_prior @ moments[layer].means[0]
         torch.testing.assert_close(found.mean, expected, atol=1e-4, rtol=1e-4)
         assert (found.variance >= 0.19 * deployed.variance).all()
 
@@ -71,7 +78,8 @@ def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
 def test_a_pass_can_be_repeated_with_what_it_found(scenario):
     deployment, inputs = scenario.deployment, batch(scenario)
     layers = frozenset(reference_moments(deployment))
-    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0)
+    past = no_residuals(deployment)
+    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, past)
     assert found.statistics.keys() == deployed_statistics(deployment).keys()
     again = settled_pass(context(deployment, inputs), deployment.parameters, found.statistics, keeps_body=True)
     torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
@@ -80,23 +88,25 @@ def test_a_pass_can_be_repeated_with_what_it_found(scenario):
 def test_great_doubt_keeps_the_deployed_statistics(scenario):
     deployment, inputs = scenario.deployment, batch(scenario)
     layers = frozenset(reference_moments(deployment))
-    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1e9)
+    past = no_residuals(deployment)
+    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1e9, past)
     for name, value in deployed_statistics(deployment).items():
-        torch.testing.assert_close(found.statistics[name], value)
+        assert torch.equal(found.statistics[name], value), "to the last bit: nothing moved"
 
 
 def test_features_are_corrected_where_there_is_no_batch_norm(scenario):
     deployment = with_body(scenario.deployment, nn.GroupNorm(2, 4))
     moments = reference_moments(deployment)
     assert set(moments) == {FEATURES}
-    assert recognising_layers(deployment) == frozenset(), "the head reads classes from them, however noisy they are"
-    assert {len(both.first.samples) for both in no_residuals(deployment, 3).values()} == {1}
+    (group,), (past,) = layer_groups(deployment), no_residuals(deployment, 3)
+    assert not group.recognises, "the head reads classes from them, however noisy they are"
+    assert len(past.samples) == 1
     inputs, prior = batch(scenario), deployment.source_prior
-    found = corrected_pass(deployment, deployment.parameters, inputs, prior, frozenset(moments), 0.0)
+    found = corrected_pass(deployment, deployment.parameters, inputs, prior, frozenset(moments), 0.0, (past,))
     features = deployment.network.represent(deployment.parameters, inputs)
-    shift = features.mean(0) - prior @ moments[FEATURES].first.means
+    shift = features.mean(0) - prior @ moments[FEATURES].means[0]
     mean = found.statistics[f"{FEATURES}.running_mean"]
-    torch.testing.assert_close(mean, moments[FEATURES].first.means.mean(0) + shift, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(mean, moments[FEATURES].means[0].mean(0) + shift, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(found.features.mean(0), mean - shift, atol=1e-3, rtol=1e-2)
     again = settled_pass(context(deployment, inputs), deployment.parameters, found.statistics, keeps_body=True)
     torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
@@ -123,16 +133,45 @@ def test_residuals_are_remembered_as_far_as_they_may_count(scenario_factory):
         return found
 
     alone, forgetful, remembering = after(1, 0.0), after(4, 0.0), after(4, 400.0)
-    assert all(float(both.first.samples) == 30 for found in (alone, forgetful) for both in found.residuals.values())
-    *_, last_layer = remembering.residuals  # which knows what all layers before it saw
-    assert float(remembering.residuals[last_layer].first.samples) > 60
-    assert at_most(remembering.residuals, 50.0)[last_layer].first.samples == 50
+    assert all((past.samples == 30).all() for found in (alone, forgetful) for past in found.residuals)
+    last = remembering.residuals[-1].samples[..., -1]  # of the last layer, which knows what all before it saw
+    assert (last > 60).all()
+    assert (at_most(remembering.residuals, 50.0)[-1].samples[..., -1] == 50).all()
 
 
 def test_only_plain_layers_have_room_for_several_conditions(scenario):
     deployment = scenario.deployment
     plain = plain_layers(deployment)
-    residuals = no_residuals(deployment, 3)
-    assert {layer: len(both.first.samples) for layer, both in residuals.items()} == {
-        layer: 3 if layer in plain else 1 for layer in residuals
-    }
+    groups, residuals = layer_groups(deployment), no_residuals(deployment, 3)
+    assert {
+        layer: len(past.samples) for group, past in zip(groups, residuals, strict=True) for layer in group.channels
+    } == {layer: 3 if layer in plain else 1 for layer in reference_moments(deployment)}
+
+
+def test_a_pass_that_would_be_the_same_is_not_made_and_gives_the_same_bits(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    everywhere, past = frozenset(reference_moments(deployment)), no_residuals(deployment, 3)
+    priors = deployment.source_prior, torch.arange(1.0, deployment.num_classes + 1).softmax(-1)
+    for doubt in (1e9, 0.5):
+        first, made = (
+            corrected_pass(deployment, deployment.parameters, inputs, prior, layers, doubt, past)
+            for prior, layers in zip(priors, (plain_layers(deployment), everywhere), strict=True)
+        )
+        repeated = repeated_pass(first, deployment, priors[1], everywhere, doubt, past)
+        assert (repeated is None) == (doubt == 0.5), "where statistics move the pass must be made"
+        if repeated is not None:
+            assert all(
+                torch.equal(*pair) for pair in zip(tree.leaves(repeated[:-1]), tree.leaves(made[:-1]), strict=True)
+            )
+
+
+def test_of_clients_that_are_mapped_nobody_asks_whether_a_pass_is_needed(scenario):
+    deployment, inputs = scenario.deployment, batch(scenario)
+    past, prior = no_residuals(deployment), deployment.source_prior
+
+    def asked(images):
+        first = corrected_pass(deployment, deployment.parameters, images, prior, frozenset(), 1e9, past)
+        assert repeated_pass(first, deployment, prior, frozenset(), 1e9, past) is None
+        return first.logits
+
+    vmap(asked)(inputs.unsqueeze(0))

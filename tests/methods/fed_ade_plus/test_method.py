@@ -6,7 +6,7 @@ import torch
 
 from fedade.maths.priors.reweighting import reweight
 from fedade.methods.fed_ade_plus.method import FedAdePlus
-from fedade.methods.fed_ade_plus.reference_moments import plain_layers
+from fedade.methods.fed_ade_plus.reference_moments import layer_groups
 from fedade.parts.priors import deployed_probabilities
 
 from ...helpers import Seen, begin, context, final_world, mean, observe, predict, run
@@ -110,9 +110,8 @@ def test_what_finite_batches_make_of_the_signal_can_be_left_out(scenario_factory
 
 def test_conditions_that_come_back_are_remembered(scenario_factory):
     scenario = scenario_factory(kind="covariate", schedule="squ", samples=30)
-    plain = plain_layers(scenario.deployment)
-    assert plain
-    residuals = final_world(FedAdePlus(conditions=3), scenario).clients.residuals
-    met = torch.stack([(residuals[layer].first.samples > 0).sum(-1) for layer in plain])
+    assert layer_groups(scenario.deployment)[0].recognises
+    residuals = final_world(FedAdePlus(conditions=3), scenario).clients.residuals[0]
+    met = (residuals.samples > 0).sum(1)
     assert (met > 1).any()
     assert (met <= 3).all()

@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import Function
 
 from fedade.kernels.layer import Layer
+from fedade.kernels.mapping import mapped
 from fedade.kernels.native.calls import Gradient, by_pixel, convolved, image_gradient, weight_gradient
 from fedade.kernels.native.library import native
 
@@ -25,7 +24,7 @@ def suits(layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[T
         and all(len(weight) % CHANNELS == 0 and weight.shape[-1] % 2 == 1 for weight in weights)
         and all(layer.source > 0 for layer in layers[1:])
         and (weights[0].shape[1] % CHANNELS == 0 or not inputs[0].requires_grad)
-        and not _mapped()
+        and not mapped()
         and native() is not None
     )
 
@@ -103,8 +102,3 @@ class _Gradients(Function):
 
 def _sum(first: Gradient | None, second: Gradient) -> Gradient:
     return second if first is None else Gradient(first.settled() + second.settled())
-
-
-def _mapped() -> bool:
-    """Whether a `vmap` is under way: tensors then stand for those of several clients."""
-    return any(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())

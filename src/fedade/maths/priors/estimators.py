@@ -156,16 +156,25 @@ def posterior_mode(
     to the mean prediction on the reference data, not to its label counts, so that no shift is inferred when there is
     none.
     """
+    return posterior_modes(probabilities, source_mean_prediction, pseudo_counts.unsqueeze(-1), iterations).squeeze(-1)
+
+
+def posterior_modes(
+    probabilities: Float[Tensor, "*C n K"],
+    source_mean_prediction: Float[Tensor, " K"],
+    pseudo_counts: Float[Tensor, "*#C K P"],
+    iterations: int = 100,
+) -> Float[Tensor, "*C K P"]:
+    """The same for several counts, each a column, at once."""
     # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
     source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
     ratios = probabilities.double() / source
-    prior = (source / source.sum()).expand_as(ratios[..., 0, :])
-    counted = pseudo_counts.double()
+    transposed, counted = ratios.mT, pseudo_counts.double()
+    prior = (source / source.sum()).unsqueeze(-1).expand(*ratios.shape[:-2], *counted.shape[-2:])
     for _ in range(iterations):
-        likelihoods = (ratios @ prior.unsqueeze(-1)).clamp_min(torch.finfo(ratios.dtype).tiny)
-        responsibilities = prior * (ratios.mT @ (1 / likelihoods)).squeeze(-1)
-        masses = responsibilities + counted
-        prior = masses / masses.sum(-1, keepdim=True)
+        likelihoods = (ratios @ prior).clamp_min(torch.finfo(ratios.dtype).tiny)
+        masses = prior * (transposed @ likelihoods.reciprocal()) + counted
+        prior = masses / masses.sum(-2, keepdim=True)
     return prior.to(probabilities.dtype)
 
 

@@ -5,7 +5,7 @@ means of a reference set the second part can be computed for any class prior, an
 
 What earlier batches left is remembered (`conditions.py`).
 
-Axes: N reference samples, K classes, C channels.
+Axes: *B any leading axes, N reference samples, K classes, C channels.
 """
 
 from typing import NamedTuple
@@ -15,21 +15,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedade.maths.losses.risks import one_hot
-from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
+from fedade.methods.fed_ade_plus.conditions import Residual, positive, squared_ratio
 
 
 class ClassMoments(NamedTuple):
     """A value per sample and channel, seen through its classes."""
 
-    means: Float[Tensor, "K C"]
+    means: Float[Tensor, "*B K C"]
     """Means of every class, drawn towards the common mean as far as they are noise."""
-    within: Float[Tensor, " C"]
+    within: Float[Tensor, "*B C"]
     """Variance of a sample around the mean of its class."""
     scarcity: Float[Tensor, " K"]
     """1 / N_k: how uncertain the mean of a class is, in units of `within`."""
 
 
-def class_moments(values: Float[Tensor, "N C"], labels: Int[Tensor, " N"], num_classes: int) -> ClassMoments:
+def class_moments(values: Float[Tensor, "*B N C"], labels: Int[Tensor, " N"], num_classes: int) -> ClassMoments:
     """Class means with empirical-Bayes shrinkage (Efron and Morris, 1973), per channel.
 
     A class without samples has the common mean.
@@ -39,55 +39,55 @@ def class_moments(values: Float[Tensor, "N C"], labels: Int[Tensor, " N"], num_c
     scarcity = 1 / counts.clamp(min=1)
     raw = (membership.mT @ values) * scarcity.unsqueeze(-1)
     present = (counts > 0).to(values.dtype)
-    common = (present.unsqueeze(-1) * raw).sum(0) / present.sum()
+    common = (present.unsqueeze(-1) * raw).sum(-2, keepdim=True) / present.sum()
     raw = torch.where(counts.unsqueeze(-1) > 0, raw, common)
     freedom = (counts.sum() - present.sum()).clamp(min=1)
-    within = (values - raw[labels]).square().sum(0) / freedom
+    within = (values - raw[..., labels, :]).square().sum(-2) / freedom
     noise = within * (present * scarcity).sum() / present.sum()
-    spread = (raw - common).square().sum(0) / (present.sum() - 1).clamp(min=1)
+    spread = (raw - common).square().sum(-2) / (present.sum() - 1).clamp(min=1)
     share = (spread - noise).clamp(min=0) / spread.clamp(min=torch.finfo(values.dtype).tiny)
-    return ClassMoments(common + share * (raw - common), within, scarcity)
+    return ClassMoments(common + share.unsqueeze(-2) * (raw - common), within, scarcity)
 
 
-def explained_share(moments: ClassMoments) -> Float[Tensor, ""]:
+def explained_share(moments: ClassMoments) -> Float[Tensor, "*B"]:
     """Share of the values' variance that lies between the classes, in [0, 1], mean over the channels."""
-    between = (moments.means - moments.means.mean(0)).square().mean(0)
+    between = (moments.means - moments.means.mean(-2, keepdim=True)).square().mean(-2)
     total = (between + moments.within).clamp(min=torch.finfo(between.dtype).tiny)
-    return (between / total).mean()
+    return (between / total).mean(-1)
 
 
-class Unexplained(NamedTuple):
-    """What a class mix does not explain of a batch's mean."""
+class Expected(NamedTuple):
+    """What a class mix explains of a batch's mean."""
 
-    size: Float[Tensor, " C"]
-    spread: Float[Tensor, " C"]
+    mean: Float[Tensor, "*B C"]
+    spread: Float[Tensor, "*B C"]
     """Variance of a sample under the reference's law and this class mix: its mean over n varies by `spread / n`."""
-    uncertainty: Float[Tensor, " C"]
-    """Variance of what was expected, since the reference set is finite."""
+    uncertainty: Float[Tensor, "*B C"]
+    """Variance of what is expected, since the reference set is finite."""
 
 
 class Shift(NamedTuple):
     """What is believed of a residual."""
 
-    size: Float[Tensor, " C"]
-    trust: Float[Tensor, ""]
+    size: Float[Tensor, "*B C"]
+    trust: Float[Tensor, "*B 1"]
     """The share of the residual that was kept: 0 where chance and classes explain it, near 1 where they cannot."""
 
 
-def unexplained(mean: Float[Tensor, " C"], prior: Float[Tensor, " K"], moments: ClassMoments) -> Unexplained:
-    """The batch's mean minus Σ_k q_k m_k; a sample varies by `within` and by the class means' variance under q, what
-    is expected by `within · Σ q_k² / N_k`."""
-    expected = prior @ moments.means
-    spread = moments.within + prior @ (moments.means - expected).square()
-    return Unexplained(mean - expected, spread, moments.within * (prior.square() * moments.scarcity).sum())
+def expected_under(prior: Float[Tensor, " K"], moments: ClassMoments) -> Expected:
+    """Σ_k q_k m_k; a sample varies by `within` and by the class means' variance under q, what is expected by
+    `within · Σ q_k² / N_k`."""
+    mean = prior @ moments.means
+    spread = moments.within + prior @ (moments.means - mean.unsqueeze(-2)).square()
+    return Expected(mean, spread, positive(moments.within * (prior.square() * moments.scarcity).sum()))
 
 
-def believed(residual: Residual, batch: Unexplained, doubt: float) -> Shift:
+def believed(residual: Residual, expected: Expected, doubt: float) -> Shift:
     """A residual, shrunk towards 0 by its own evidence (James and Stein, 1961).
 
     The mean ratio of its squares to their variance is 1 by chance; of a ratio R the share 1 − doubt / R is kept.
     `doubt` 0 keeps everything.
     """
-    chance = batch.spread / residual.samples + batch.uncertainty
-    trust = (1 - doubt / squared_ratio(residual.size, chance)).clamp(min=0)
+    chance = torch.addcdiv(expected.uncertainty, expected.spread, residual.samples)
+    trust = torch.rsub(squared_ratio(residual.size, chance).reciprocal(), 1, alpha=doubt).clamp(min=0)
     return Shift(trust * residual.size, trust)

@@ -4,14 +4,13 @@ A condition stays while batches come and go, and it comes back. What a batch lea
 (`class_moments.py`) is compared with what each remembered condition left there, layer by layer, until it is clear
 which of them it is; its residuals then count together with the batch's own.
 
-Axes: C channels, M conditions.
+Axes: M conditions, B moments, C channels of one layer or of several, L layers: 1 in functions of a single layer.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 NEW = 1.5
@@ -20,18 +19,19 @@ LASTING = 0.98
 """Share of the samples of a condition that it keeps when another one is met."""
 FEWEST_SAMPLES = 1e-6
 """What a condition that was never met counts for, so that there is nothing to divide by 0."""
+_TINY = torch.finfo(torch.float32).tiny
 
 
 class Residual(NamedTuple):
-    """What class mixes left of the changes in one layer, of one condition or of several."""
+    """What class mixes left of the changes in layers, of one condition or of several."""
 
-    size: Float[Tensor, "*M C"]
-    samples: Float[Tensor, "*M"]
+    size: Float[Tensor, "*M B C"]
+    samples: Float[Tensor, "*M B L"]
     """That show it; 0 where nothing was met yet."""
 
 
-class ConditionEvidence(NamedTuple):
-    """What one layer says of every condition, summed over its channels."""
+class Evidence(NamedTuple):
+    """What layers say of every condition, summed over moments and channels."""
 
     squares: Float[Tensor, " M"]
     """Square of the difference between the batch and the condition, in units of its variance."""
@@ -43,81 +43,75 @@ class ConditionEvidence(NamedTuple):
 class Recognised(NamedTuple):
     """The condition that a batch came in."""
 
-    place: Float[Tensor, " M"]
-    """1 for the nearest condition, 0 for the others."""
-    ratio: Float[Tensor, ""]
+    place: Int[Tensor, " 1"]
+    """Of the likeliest condition."""
+    ratio: Float[Tensor, " 1"]
     """Mean square of its difference to the batch in units of chance: 1 where it is the same."""
 
 
-def evidence(size: Float[Tensor, " C"], samples: int, spread: Float[Tensor, " C"], past: Residual) -> ConditionEvidence:
-    """How far a batch's residual is from those of every condition.
+def width(samples: int, past: Residual) -> Float[Tensor, "M B L"]:
+    """Variance of the difference between the means of n and of n' samples of one law, in units of a sample's own."""
+    return 1 / samples + 1 / past.samples.clamp(min=FEWEST_SAMPLES)
 
-    The means of n and of n' samples of the same law differ by a variance of `spread (1/n + 1/n')`.
+
+def squared_differences(
+    size: Float[Tensor, "B C"], past: Float[Tensor, "M B C"], precision: Float[Tensor, "M B C"]
+) -> Float[Tensor, "M B 1"]:
+    """How far a batch's residual is from those of every condition, summed over channels.
+
+    `precision` is one over the variance that the difference has by chance.
     """
-    width = 1 / samples + 1 / past.samples.clamp(min=FEWEST_SAMPLES)
-    squares = ((size - past.size).square() / _positive(spread * width.unsqueeze(-1))).sum(-1)
-    return ConditionEvidence(squares, len(size) * width.log(), len(size))
+    return ((size - past).square() * precision).sum(-1, keepdim=True)
 
 
-def recognise(layers: Sequence[ConditionEvidence]) -> Recognised:
-    """The likeliest condition by what the layers say together: minus twice the logarithm of a Gaussian likelihood, by
-    channel."""
-    channels = sum(one.channels for one in layers)
-    ratios = torch.stack([one.squares for one in layers]).sum(0) / channels
-    surprises = ratios + torch.stack([one.widths for one in layers]).sum(0) / channels
-    place = _at(surprises.argmin(), surprises)
-    return Recognised(place, place @ ratios)
+def together(first: Evidence, second: Evidence) -> Evidence:
+    """What both say."""
+    return Evidence(first.squares + second.squares, first.widths + second.widths, first.channels + second.channels)
 
 
-def of_condition(past: Residual, found: Recognised) -> Residual:
-    """What was met under a condition; nothing where the batch begins one of its own."""
-    known = (found.ratio <= NEW).to(past.samples.dtype)
-    return Residual(found.place @ past.size, known * (found.place @ past.samples))
+def recognise(evidence: Evidence) -> Recognised:
+    """The likeliest condition: minus twice the logarithm of a Gaussian likelihood, by channel."""
+    place = (evidence.squares + evidence.widths).argmin(-1, keepdim=True)
+    return Recognised(place, evidence.squares.index_select(0, place) / evidence.channels)
 
 
-def of_only(past: Residual) -> Residual:
-    """Where no conditions are told apart: what was met last."""
-    return Residual(past.size[0], past.samples[0])
+def of_condition(past: Residual, squares: Float[Tensor, "M B 1"], found: Recognised) -> tuple[Residual, Tensor]:
+    """What was met under a condition and how far it is; no samples where the batch begins one of its own."""
+    size, samples, far = (values.index_select(0, found.place) for values in (*past, squares))
+    return Residual(size, samples * (found.ratio <= NEW)), far
 
 
 def joined(
-    past: Residual, size: Float[Tensor, " C"], samples: int, spread: Float[Tensor, " C"], doubt: float
+    past: Residual, squares: Float[Tensor, "1 B 1"], size: Float[Tensor, "B C"], samples: int, doubt: float
 ) -> Residual:
     """A batch's residual and that of one condition, weighted by their samples.
 
-    Of the past samples as many count as the difference allows: all where it is chance, hardly any where something
-    changed. `doubt` 0 forgets them all.
+    Of the past samples as many count as the difference, in squares, allows: all where it is chance, hardly any where
+    something changed. `doubt` 0 forgets them all.
     """
-    width = 1 / samples + 1 / past.samples.clamp(min=FEWEST_SAMPLES)
-    share = (doubt / squared_ratio(size - past.size, spread * width).clamp(min=doubt)).square()
-    kept = share * past.samples
+    allowed = doubt * size.shape[-1]
+    kept = (allowed / squares.clamp(min=max(allowed, _TINY))).square() * past.samples
     count = kept + samples
-    return Residual((kept * past.size + samples * size) / count, count)
+    return Residual(torch.add(kept * past.size, size, alpha=samples) / count, count)
 
 
 def place_to_remember(found: Recognised, samples: Float[Tensor, " M"]) -> Bool[Tensor, " M"]:
     """Where a batch's residuals go: to its condition, or to the one with the fewest samples where it begins another."""
-    return torch.where(found.ratio <= NEW, found.place, _at(samples.argmin(), samples)) > 0
+    place = torch.where(found.ratio <= NEW, found.place, samples.argmin(-1, keepdim=True))
+    return torch.arange(len(samples), device=samples.device) == place
 
 
-def remembered(past: Residual, new: Residual, here: Bool[Tensor, " M"] | None) -> Residual:
-    """All conditions with a new residual in one place, while the others fade; without a place, the only one."""
-    if here is None:
-        return Residual(new.size.unsqueeze(0), new.samples.unsqueeze(0))
-    return Residual(
-        torch.where(here.unsqueeze(-1), new.size, past.size), torch.where(here, new.samples, LASTING * past.samples)
-    )
+def remembered(past: Residual, new: Residual, here: Bool[Tensor, " M"]) -> Residual:
+    """All conditions with a new residual in one place, while the others fade."""
+    place = here[:, None, None]
+    return Residual(torch.where(place, new.size, past.size), torch.where(place, new.samples, LASTING * past.samples))
 
 
-def squared_ratio(difference: Float[Tensor, " C"], variance: Float[Tensor, " C"]) -> Float[Tensor, ""]:
-    """Mean squared difference in units of its variance: 1 by chance."""
-    return _positive((difference.square() / _positive(variance)).mean(-1))
+def squared_ratio(difference: Float[Tensor, "*B C"], variance: Float[Tensor, "*B C"]) -> Float[Tensor, "*B 1"]:
+    """Mean squared difference in units of its variance, which is positive: 1 by chance."""
+    return (difference.square() / variance).mean(-1, keepdim=True).clamp(min=_TINY)
 
 
-def _positive(values: Tensor) -> Tensor:
-    return values.clamp(min=torch.finfo(values.dtype).tiny)
-
-
-def _at(place: Tensor, like: Tensor) -> Tensor:
-    """One at a place and zero elsewhere."""
-    return (torch.arange(len(like), device=like.device) == place).to(like.dtype)
+def positive(values: Tensor) -> Tensor:
+    """Values that can be divided by."""
+    return values.clamp(min=_TINY)

@@ -9,7 +9,6 @@ before the head.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -19,36 +18,11 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.methods.fed_ade_plus.class_moments import ClassMoments, believed, unexplained
-from fedade.methods.fed_ade_plus.conditions import (
-    ConditionEvidence,
-    Recognised,
-    Residual,
-    evidence,
-    joined,
-    of_condition,
-    of_only,
-    place_to_remember,
-    recognise,
-    remembered,
-)
-from fedade.methods.fed_ade_plus.reference_moments import (
-    FEATURES,
-    LayerMoments,
-    recognising_layers,
-    reference_moments,
-    sample_moments,
-)
-
-LEAST_VARIANCE = 0.2
-"""Share of the deployed variance that is left at least, however narrow a batch seems."""
-
-
-class LayerResiduals(NamedTuple):
-    """What earlier batches left unexplained, of the same two moments."""
-
-    first: Residual
-    second: Residual
+from fedade.kernels import mapped
+from fedade.methods.fed_ade_plus.class_moments import ClassMoments
+from fedade.methods.fed_ade_plus.conditions import Residual
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
+from fedade.methods.fed_ade_plus.reference_moments import FEATURES, LayerGroup, layer_groups, reference_moments
 
 
 class Corrected(NamedTuple):
@@ -63,74 +37,10 @@ class Corrected(NamedTuple):
     """Means and variances by the names of the tensors that they replace."""
     trust: Tensor
     """Mean share of the unexplained change that was believed, over the corrected layers."""
-    residuals: dict[str, LayerResiduals]
+    residuals: Residuals
     """To remember."""
-
-
-@dataclass(frozen=True)
-class PriorCorrected:
-    """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
-
-    moments: Mapping[str, LayerMoments]
-    prior: Tensor
-    layers: frozenset[str]
-    recognising: frozenset[str]
-    """Layers that say what condition the batch came in."""
-    doubt: float
-    past: Mapping[str, LayerResiduals]
-    found: dict[str, Statistics] = field(default_factory=dict)
-    trusts: list[Tensor] = field(default_factory=list)
-    evidence: list[ConditionEvidence] = field(default_factory=list)
-    """What the recognising layers say so far: in others a wrong prior looks like another condition."""
-    residuals: dict[str, LayerResiduals] = field(default_factory=dict)
-    """Residuals of the condition that this batch came in."""
-
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        """mean + δ₁ and the variance that follows from the second moment + δ₂."""
-        if layer not in self.layers:
-            return deployed
-        prior, past, number = self.prior.to(deployed.mean.dtype), self.past[layer], len(inputs)
-        batch = [
-            unexplained(values.mean(0), prior, moments)
-            for values, moments in zip(sample_moments(inputs), self.moments[layer], strict=True)
-        ]
-        if layer in self.recognising:
-            self.evidence.extend(
-                evidence(one.size, number, one.spread, known) for one, known in zip(batch, past, strict=True)
-            )
-        found = recognise(self.evidence) if layer in self.recognising else None
-        together = LayerResiduals(*(
-            joined(_earlier(known, found), one.size, number, one.spread, self.doubt)
-            for one, known in zip(batch, past, strict=True)
-        ))  # fmt: skip
-        first, second = (believed(*both, self.doubt) for both in zip(together, batch, strict=True))
-        self.residuals[layer] = together
-        mean = deployed.mean + first.size
-        variance = deployed.variance + deployed.mean.square() + second.size - mean.square()
-        self.found[layer] = Statistics(mean, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
-        self.trusts.extend((first.trust, second.trust))
-        return self.found[layer]
-
-    def remembered(self) -> dict[str, LayerResiduals]:
-        """What was known before and what this batch adds; layers that were not corrected learn nothing."""
-        here = self._place() if self.evidence else None
-        added = {
-            layer: LayerResiduals(*(
-                remembered(old, new, here if layer in self.recognising else None)
-                for old, new in zip(self.past[layer], together, strict=True)
-            ))
-            for layer, together in self.residuals.items()
-        }  # fmt: skip
-        return {**self.past, **added}
-
-    def _place(self) -> Tensor:
-        samples = [one.samples for layer, both in self.past.items() if layer in self.recognising for one in both]
-        return place_to_remember(recognise(self.evidence), torch.stack(samples).mean(0))
-
-
-def _earlier(known: Residual, found: Recognised | None) -> Residual:
-    """What counts beside the batch: of its condition, or of the last batches in layers that tell classes apart."""
-    return of_only(known) if found is None else of_condition(known, found)
+    seen: Mapping[str, SeenLayer]
+    """What every layer was shown, in this order."""
 
 
 def corrected_pass(
@@ -140,7 +50,7 @@ def corrected_pass(
     prior: Tensor,
     layers: frozenset[str],
     doubt: float,
-    past: Mapping[str, LayerResiduals] | None = None,
+    past: Residuals,
     passed: Tensor | None = None,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
@@ -148,24 +58,55 @@ def corrected_pass(
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected.
     """
     network, moments = deployment.network, reference_moments(deployment)
-    normalisation = PriorCorrected(
-        moments, prior, layers, recognising_layers(deployment), doubt, past or no_residuals(deployment)
-    )
+    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
     if FEATURES in moments:
         deployed = _feature_statistics(moments[FEATURES])
         found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
         features = _moved(features, found, deployed)
-    none = torch.zeros_like(deployment.accuracy)
     return Corrected(
         network.classify(model, features),
         network.summarise(features),
         passed,
         _named(normalisation.found),
-        torch.stack(normalisation.trusts).mean() if normalisation.trusts else none,
-        normalisation.remembered(),
+        torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
+        normalisation.remembered(layer_groups(deployment), past),
+        normalisation.seen,
     )
+
+
+def repeated_pass(
+    first: Corrected, deployment: Deployment, prior: Tensor, layers: frozenset[str], doubt: float, past: Residuals
+) -> Corrected | None:
+    """A pass with another prior, where neither moves any statistics: the same pass again, which need not be made.
+
+    None where it must be made, or where that cannot be asked: of clients that are mapped, and on a GPU, whose steps are
+    recorded.
+    """
+    samples = len(first.logits)
+    if mapped() or prior.is_cuda or not bool(first.trust == 0):
+        return None
+    normalisation = _prepared(deployment, prior, layers, samples, doubt, past)
+    for layer, seen in first.seen.items():
+        normalisation.corrected(layer, *seen)
+    trust = torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust
+    if not bool(trust == 0):
+        return None
+    deployment.network.count_pass(samples)
+    remembered = normalisation.remembered(layer_groups(deployment), past)
+    return first._replace(statistics=_named(normalisation.found), trust=trust, residuals=remembered)
+
+
+def _prepared(
+    deployment: Deployment, prior: Tensor, layers: frozenset[str], samples: int, doubt: float, past: Residuals
+) -> PriorCorrected:
+    known = {
+        layer: knowledge
+        for group, residual in zip(layer_groups(deployment), past, strict=False)
+        for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
+    }
+    return PriorCorrected(known, layers, samples, doubt)
 
 
 def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, keeps_body: bool) -> Tensor:
@@ -195,37 +136,30 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     }
 
 
-def no_residuals(deployment: Deployment, conditions: int = 1) -> dict[str, LayerResiduals]:
+def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:
     """Before the first batch nothing is known.
 
     Only layers that tell no classes apart have room for several conditions. In the others a wrong prior leaves
     residuals that agree with it, which would be found again and again.
     """
-    moments = reference_moments(deployment)
-    recognising = recognising_layers(deployment)
-    return {
-        layer: LayerResiduals(*(_nothing(one, conditions if layer in recognising else 1) for one in both))
-        for layer, both in moments.items()
-    }
+    return tuple(_nothing(group, conditions if group.recognises else 1) for group in layer_groups(deployment))
 
 
-def _nothing(moments: ClassMoments, conditions: int) -> Residual:
+def _nothing(group: LayerGroup, conditions: int) -> Residual:
+    within = group.moments.within
     return Residual(
-        torch.zeros_like(moments.within).expand(conditions, -1).clone(), moments.within.new_zeros(conditions)
+        within.new_zeros(conditions, *within.shape), within.new_zeros(conditions, len(within), len(group.channels))
     )
 
 
-def at_most(residuals: Mapping[str, LayerResiduals], samples: float) -> dict[str, LayerResiduals]:
+def at_most(residuals: Residuals, samples: float) -> Residuals:
     """The same residuals, which count for no more samples than this."""
-    return {
-        layer: LayerResiduals(*(one._replace(samples=one.samples.clamp(max=samples)) for one in both))
-        for layer, both in residuals.items()
-    }
+    return tuple(one._replace(samples=one.samples.clamp(max=samples)) for one in residuals)
 
 
-def _feature_statistics(moments: LayerMoments) -> Statistics:
+def _feature_statistics(moments: ClassMoments) -> Statistics:
     """Mean and variance of the reference set's features, every class counted alike."""
-    mean, square = (one.means.mean(0) for one in moments)
+    mean, square = moments.means.mean(-2)
     return Statistics(mean, (square - mean.square()).clamp(min=torch.finfo(mean.dtype).eps))
 
 

@@ -11,7 +11,8 @@ d. ψ and φ may take gradient steps at Fed-ADE's rate, as far as statistics mov
 e. clients then share ψ, as in the paper. Statistics and regimes stay with the client.
 
 Each can be switched off; d and e are off, because they gained nothing. A client keeps a few numbers per normalised
-channel and a few class distributions beside its layers. A timestep costs two forward passes per sample.
+channel and a few class distributions beside its layers. A timestep costs two forward passes per sample, or one where
+the second would be the same.
 """
 
 from typing import Literal, NamedTuple
@@ -28,14 +29,15 @@ from fedade.maths.priors.reweighting import reweight
 from fedade.methods.fed_ade_plus import regimes
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
     Corrected,
-    LayerResiduals,
     at_most,
     corrected_pass,
     deployed_statistics,
     no_residuals,
+    repeated_pass,
     settled_pass,
 )
-from fedade.methods.fed_ade_plus.reference_moments import FEATURES, plain_layers, reference_moments
+from fedade.methods.fed_ade_plus.layer_statistics import Residuals
+from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
@@ -48,16 +50,15 @@ from fedade.parts.training import Training
 
 Correction = Literal["class-aware", "batch", "none"]
 """Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
-Residuals = dict[str, LayerResiduals] | None
 
 
 class FedAdePlusClient(NamedTuple):
     """What a client keeps between timesteps."""
 
     own: dict[str, Tensor]
-    """φ, and ψ where it is not shared."""
+    """φ, and ψ where it is not shared; nothing where no gradient step moves them."""
     statistics: dict[str, Tensor]
-    residuals: dict[str, LayerResiduals]
+    residuals: Residuals
     """What earlier batches left unexplained in each layer."""
     regimes: Regimes
     prior: Tensor
@@ -131,13 +132,14 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
         """As deployed; the first regime is the source prior."""
         deployment = ctx.deployment
-        plain_layers(deployment)  # measured before the first timestep, since it waits for the device
-        moves_body = self.gradient_steps and not self.share
-        own = {**trainable_shared(deployment), **deployment.personal} if moves_body else deployment.personal
+        layer_groups(deployment)  # measured before the first timestep, since it waits for the device
+        own = deployment.personal if self.gradient_steps else {}
+        if self.gradient_steps and not self.share:
+            own = {**trainable_shared(deployment), **own}
         return FedAdePlusClient(
             own,
             {} if self.correction == "none" else deployed_statistics(deployment),
-            {} if self.correction == "none" else no_residuals(deployment, self.conditions),
+            () if self.correction == "none" else no_residuals(deployment, self.conditions),
             regimes.no_regimes(self.num_regimes, deployment.source_prior),
             deployment.source_prior,
             self._measure.init(deployment),
@@ -208,19 +210,23 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def _settle(self, ctx: ClientContext, state: FedAdePlusClient, known: Regimes) -> tuple[Corrected, Reading]:
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
         deployment, model = ctx.deployment, own_model(ctx, state.own)
+        past = at_most(state.residuals, self.memory)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
 
-        def passing(prior: Tensor, layers: frozenset[str], doubt: float, past: Residuals = None) -> Corrected:
+        def passing(prior: Tensor, layers: frozenset[str], doubt: float) -> Corrected:
             passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
             return corrected_pass(deployment, model, ctx.inputs, prior, layers, doubt, past, passed)
 
         if self.correction == "batch":
             corrected = passing(deployment.source_prior, everywhere, 0.0)
             return corrected, self._read(deployment, known, corrected)
-        expected, past = regimes.forecast(known, deployment.source_prior), at_most(state.residuals, self.memory)
-        first = passing(expected, plain_layers(deployment) & everywhere, self.doubt, past)
-        prior = self._read(deployment, known, first).prior
-        corrected = passing(prior, everywhere, self.doubt, past)
+        expected = regimes.forecast(known, deployment.source_prior)
+        first = passing(expected, plain_layers(deployment) & everywhere, self.doubt)
+        reading = self._read(deployment, known, first)
+        repeated = repeated_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
+        if repeated is not None:
+            return repeated, reading
+        corrected = passing(reading.prior, everywhere, self.doubt)
         return corrected, self._read(deployment, known, corrected)
 
     def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:

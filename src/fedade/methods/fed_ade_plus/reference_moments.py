@@ -1,4 +1,8 @@
-"""What the reference set shows in every normalisation layer, class by class, and which layers tell classes apart."""
+"""What the reference set shows in every normalisation layer, class by class, and which layers tell classes apart.
+
+Channels of several layers lie side by side, so that a few operations do for all of them. Axes: 2 moments (means, then
+mean squares), N samples, K classes, C channels.
+"""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,14 +21,26 @@ PLAIN_SHARE = 0.25
 """Layers whose per-sample means the class explains by less than this can be corrected before the prior is known."""
 
 
-class LayerMoments(NamedTuple):
-    """Class moments of the mean of a layer's input over each sample, and of the mean of its square."""
+class LayerGroup(NamedTuple):
+    """Layers with their channels side by side."""
 
-    first: ClassMoments
-    second: ClassMoments
+    channels: dict[str, int]
+    """Of each layer."""
+    moments: ClassMoments
+    """`[2, K, C]` and `[2, C]`."""
+    layer_of_channel: Tensor
+    """`[C]`: places of the layers."""
+    recognises: bool
+    """Whether its layers say what condition a batch came in: plain ones do. The features before the head do not: what
+    it reads changes with the classes, however little of a noisy feature they explain, and each class mix would be a
+    condition of its own."""
+
+    def by_layer(self, values: Tensor) -> dict[str, Tensor]:
+        """Values `[..., C]` of each layer."""
+        return dict(zip(self.channels, torch.split(values, list(self.channels.values()), -1), strict=True))
 
 
-def reference_moments(deployment: Deployment) -> dict[str, LayerMoments]:
+def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
     """Moments of every BatchNorm layer on the reference set under the deployed model, or else of the features."""
     return deployment.constant(_moments)
 
@@ -34,46 +50,46 @@ def plain_layers(deployment: Deployment) -> frozenset[str]:
     return deployment.constant(_plain_layers)
 
 
-def recognising_layers(deployment: Deployment) -> frozenset[str]:
-    """Plain layers, but not the features before the head: what it reads changes with the classes, however little of a
-    noisy feature they explain, and each class mix would be a condition of its own."""
-    return plain_layers(deployment) - {FEATURES}
+def layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
+    """Layers that recognise conditions, and the others; fewer groups where there are none of a kind."""
+    return deployment.constant(_layer_groups)
 
 
-def sample_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and mean square of every sample's channels, `[n, C]`, in float32."""
+def sample_moments(inputs: Tensor) -> Tensor:
+    """Mean and mean square of every sample's channels, `[2, n, C]`, in float32."""
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
-    axes = tuple(range(2, exact.ndim))
-    return (exact.mean(axes), exact.square().mean(axes)) if axes else (exact, exact.square())
+    if exact.ndim == 2:
+        return torch.stack((exact, exact.square()))
+    exact = exact.flatten(2)
+    # A norm needs no squares of the whole image in memory.
+    squares = torch.linalg.vector_norm(exact, dim=-1).square() / exact.shape[-1]
+    return torch.stack((exact.mean(-1), squares))
 
 
 @dataclass(frozen=True)
 class _Watching:
     """Keeps the moments of every sample and changes nothing."""
 
-    seen: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    seen: dict[str, Tensor] = field(default_factory=dict)
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         self.seen[layer] = sample_moments(inputs)
         return deployed
 
 
-def _moments(deployment: Deployment) -> dict[str, LayerMoments]:
+def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
     network, reference = deployment.network, deployment.reference
     parts = []
     for inputs in torch.split(reference.inputs, _at_once(reference.inputs)):
         watching = _Watching()
         features = network.summarise(network.represent(deployment.parameters, inputs, watching))
         # Layers that see other rows than samples, such as tokens, cannot be told their classes.
-        seen = {layer: moments for layer, moments in watching.seen.items() if len(moments[0]) == len(inputs)}
+        seen = {layer: moments for layer, moments in watching.seen.items() if moments.shape[1] == len(inputs)}
         parts.append(seen or {FEATURES: sample_moments(features)})
     return {
-        layer: LayerMoments(*(
-            class_moments(torch.cat(moments), reference.labels, deployment.num_classes)
-            for moments in zip(*(part[layer] for part in parts), strict=True)
-        ))
+        layer: class_moments(torch.cat([part[layer] for part in parts], 1), reference.labels, deployment.num_classes)
         for layer in parts[0]
-    }  # fmt: skip
+    }
 
 
 def _at_once(inputs: Tensor) -> int:
@@ -83,5 +99,21 @@ def _at_once(inputs: Tensor) -> int:
 
 def _plain_layers(deployment: Deployment) -> frozenset[str]:
     moments = reference_moments(deployment)
-    shares = torch.stack([explained_share(both.first) for both in moments.values()]).tolist()
+    shares = torch.stack([explained_share(both)[0] for both in moments.values()]).tolist()
     return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < PLAIN_SHARE)
+
+
+def _layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
+    moments, recognising = reference_moments(deployment), plain_layers(deployment) - {FEATURES}
+    kinds = (
+        {layer: both for layer, both in moments.items() if (layer in recognising) == kind} for kind in (True, False)
+    )
+    return tuple(_grouped(some, recognises) for some, recognises in zip(kinds, (True, False), strict=True) if some)
+
+
+def _grouped(moments: dict[str, ClassMoments], recognises: bool) -> LayerGroup:
+    channels = {layer: both.within.shape[-1] for layer, both in moments.items()}
+    means, within = (torch.cat([both[part] for both in moments.values()], -1) for part in (0, 1))
+    scarcity = next(iter(moments.values())).scarcity
+    places = torch.arange(len(channels)).repeat_interleave(torch.tensor(list(channels.values())))
+    return LayerGroup(channels, ClassMoments(means, within, scarcity), places.to(within.device), recognises)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedade.maths.losses.entropy import entropy
-from fedade.maths.priors.estimators import posterior_mode
+from fedade.maths.priors.estimators import posterior_mode, posterior_modes
 
 STAY, BEGIN = 0.9, 0.02
 """Chances that a client is in the same regime as at the last timestep, and in a new one; else it is in any known."""
@@ -90,10 +90,9 @@ def read(
         regimes.counts.clamp(max=MOST_COUNTS), fresh.new_full((1,), SOURCE_COUNTS), fresh.new_full((1,), NEW_COUNTS)
     ])  # fmt: skip
     centres = torch.cat([regimes.means, source_prior.expand(2, -1)])
-    prior, own = (
-        posterior_mode(probabilities, source_mean_prediction, pseudo_counts, ITERATIONS)
-        for pseudo_counts in ((weights * counts) @ centres, OWN_COUNTS * len(source_prior) * (weights @ centres))
-    )
+    counted = (weights * counts) @ centres, OWN_COUNTS * len(source_prior) * (weights @ centres)
+    modes = posterior_modes(probabilities, source_mean_prediction, torch.stack(counted, -1), ITERATIONS)
+    prior, own = modes.unbind(-1)
     return Reading(prior, own, weights)
 
 

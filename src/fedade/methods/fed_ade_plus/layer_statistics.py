@@ -1,0 +1,133 @@
+"""Statistics of one layer for a batch, and what they follow from: what is expected, remembered and seen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedade.core.normalisation import Statistics
+from fedade.methods.fed_ade_plus.class_moments import Expected, believed, expected_under
+from fedade.methods.fed_ade_plus.conditions import (
+    Evidence,
+    Residual,
+    joined,
+    of_condition,
+    place_to_remember,
+    positive,
+    recognise,
+    remembered,
+    squared_differences,
+    together,
+    width,
+)
+from fedade.methods.fed_ade_plus.reference_moments import LayerGroup, sample_moments
+
+LEAST_VARIANCE = 0.2
+"""Share of the deployed variance that is left at least, however narrow a batch seems."""
+
+Residuals = tuple[Residual, ...]
+"""What earlier batches left unexplained, by group of layers (`layer_groups`)."""
+
+
+class SeenLayer(NamedTuple):
+    """What a layer was shown."""
+
+    moments: Tensor
+    """`[2, C]`: mean and mean square of the batch."""
+    deployed: Statistics
+
+
+class LayerKnowledge(NamedTuple):
+    """What is known of a layer before a batch is seen; views of what was computed for its whole group."""
+
+    expected: Expected
+    past: Residual
+    precision: Tensor
+    """`[M, 2, C]`: one over the variance by which the batch differs from each condition by chance."""
+    widths: Tensor
+    """`[M]`: logarithms of that variance, summed over moments, less that of a sample."""
+    recognises: bool
+
+
+def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int) -> dict[str, LayerKnowledge]:
+    """What each layer of a group should show under this prior, in a batch of so many samples."""
+    expected, spans = expected_under(prior, group.moments), width(samples, past)
+    precision = 1 / positive(expected.spread * spans[..., group.layer_of_channel])
+    expectations = zip(*(group.by_layer(values).values() for values in expected), strict=True)
+    return {
+        layer: LayerKnowledge(Expected(*expectation), Residual(size, counted), precise, wide, group.recognises)
+        for layer, expectation, size, precise, counted, wide in zip(
+            group.channels,
+            expectations,
+            group.by_layer(past.size).values(),
+            group.by_layer(precision).values(),
+            torch.split(past.samples, 1, -1),
+            spans.log().sum(-2).unbind(-1),
+            strict=True,
+        )
+    }
+
+
+@dataclass(frozen=True)
+class PriorCorrected:
+    """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
+
+    known: Mapping[str, LayerKnowledge]
+    layers: frozenset[str]
+    samples: int
+    doubt: float
+    seen: dict[str, SeenLayer] = field(default_factory=dict)
+    found: dict[str, Statistics] = field(default_factory=dict)
+    trusts: list[Tensor] = field(default_factory=list)
+    residuals: dict[str, Residual] = field(default_factory=dict)
+    """Residuals of the condition that this batch came in."""
+    evidence: list[Evidence] = field(default_factory=list)
+    """What the recognising layers said so far, summed: in others a wrong prior looks like another condition."""
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        """Those that are found for a layer with these inputs."""
+        if layer not in self.known:
+            return deployed
+        self.seen[layer] = SeenLayer(sample_moments(inputs).mean(-2), deployed)
+        return self.corrected(layer, *self.seen[layer]) if layer in self.layers else deployed
+
+    def corrected(self, layer: str, moments: Tensor, deployed: Statistics) -> Statistics:
+        """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0."""
+        known = self.known[layer]
+        size = moments - known.expected.mean
+        squares = squared_differences(size, known.past.size, known.precision)
+        earlier = known.past, squares
+        if known.recognises:
+            earlier = of_condition(*earlier, recognise(self._heard(known, squares)))
+        residual = joined(*earlier, size, self.samples, self.doubt)
+        shift = believed(residual, known.expected, self.doubt)
+        first, second = shift.size[0]
+        variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
+        found = Statistics(deployed.mean + first, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
+        self.found[layer], self.residuals[layer] = found, residual
+        self.trusts.append(shift.trust)
+        return found
+
+    def remembered(self, groups: Sequence[LayerGroup], past: Residuals) -> Residuals:
+        """What was known before and what this batch adds; groups that were not corrected learn nothing."""
+        return tuple(
+            self._added(group, known) if group.channels.keys() <= self.residuals.keys() else known
+            for group, known in zip(groups, past, strict=False)
+        )
+
+    def _added(self, group: LayerGroup, past: Residual) -> Residual:
+        new = Residual(
+            *(torch.cat(parts, -1) for parts in zip(*(self.residuals[layer] for layer in group.channels), strict=True))
+        )
+        if not group.recognises:
+            return new
+        return remembered(past, new, place_to_remember(recognise(self.evidence[-1]), past.samples.mean((-2, -1))))
+
+    def _heard(self, known: LayerKnowledge, squares: Tensor) -> Evidence:
+        """What recognising layers say so far, this one included."""
+        channels = known.past.size.shape[-1]
+        said = Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
+        self.evidence.append(together(self.evidence[-1], said) if self.evidence else said)
+        return self.evidence[-1]
