@@ -8,11 +8,11 @@ from torch.func import vmap
 from fedade.core.errors import FedadeError
 from fedade.core.normalisation import Mixed, RecordingStatistics
 from fedade.core.split import Split
-from fedade.models import MODELS, build
+from fedade.models import MODELS, build, standardising
 from fedade.models.batch_norm import BatchNorm
 from fedade.models.image import Pixels
 
-SHAPES = {"small-cnn": (1, 8, 8), "resnet-3block": (3, 32, 32), "resnet18": (3, 64, 64)}
+SHAPES = {"small-cnn": (1, 8, 8), "resnet-3block": (3, 32, 32), "resnet18": (3, 64, 64), "mlp": (6,)}
 
 
 def pixels(channels: int) -> Pixels:
@@ -22,7 +22,7 @@ def pixels(channels: int) -> Pixels:
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_network_gives_logits_and_features_in_every_mode(name):
     shape = SHAPES[name]
-    network = build(name, shape, 7, pixels(shape[0]), 0)
+    network = build(name, shape, 7, standardising([100.0] * shape[0], [50.0] * shape[0], shape), 0)
     parameters = network.initial_parameters()
     inputs = torch.randint(0, 256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     recording = RecordingStatistics()
@@ -79,8 +79,10 @@ def test_any_module_can_be_named_and_its_last_linear_layer_is_the_head():
     ("name", "told"),
     [
         ("vgg", "unknown model"),
-        ("import:tests.models.test_models:Nothing", "cannot be built"),
-        ("import:json:loads", "cannot be built"),
+        ("import:tests.models.test_models:Nothing", "cannot be imported"),
+        ("import:json:loads", "fails .*mend the function"),
+        ("import:json:JSONDecodeError", "cannot be called with"),
+        ("import:builtins:abs", "returns a int; it must return an nn.Module"),
     ],
 )
 def test_a_wrong_name_is_told(name, told):

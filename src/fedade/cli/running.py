@@ -40,7 +40,7 @@ def run_command(
         settings["methods"] = method
     if seed:
         settings["seeds"] = seed
-    experiment = experiment_from(settings_with(settings, set_, data_dir, device))
+    experiment = experiment_from(settings_with(settings, set_, data_dir, device)).identified()
     folder = folder or Path("runs") / f"{_name(what)}-{fingerprint(experiment)}"
     with listening(folder, json_, track, watch) as listener:
         done = run(experiment, folder, listener, jobs)

@@ -80,7 +80,7 @@ class Cell:
         plain["methods"] = [{"name": entry.name, entry.method: {}}]
         plain["method"] = {entry.method: merged(plain["method"].get(entry.method, {}), entry.settings)}
         settings = in_present_words(reduce(with_setting, assignments, plain))
-        changed = experiment_from(settings)
+        changed = experiment_from(settings).identified()
         return replace(self, experiment=changed.of_one(changed.entry, self.seed))
 
     def computed_on(self, device: str, data_dir: Path | None) -> "Cell":

@@ -20,7 +20,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.precision import Precision
 from fedade.methods import METHODS, settings_of
-from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios import ScenarioSettings, identified
 
 Settings = dict[str, Any]
 """Nested settings as they are written: dicts, lists and values."""
@@ -161,6 +161,10 @@ class Experiment(BaseModel):
         """The part of it that is one method and one seed; settings of other methods are left out."""
         settings = {name: settings for name, settings in self.method.items() if name == entry.method}
         return self.model_copy(update={"methods": (entry,), "seeds": (seed,), "method": settings})
+
+    def identified(self) -> "Experiment":
+        """The same, which says what weights and data of the user's own it has; others than it said are refused."""
+        return self.model_copy(update={"scenario": identified(self.scenario)})
 
     def as_plain(self) -> Settings:
         """Nested dicts and lists, as written to `config.yaml`."""

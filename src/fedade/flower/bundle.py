@@ -8,8 +8,7 @@ from fedade.core import storage
 from fedade.core.deployment import Deployment, load_deployment
 from fedade.core.errors import FedadeError
 from fedade.core.split import Split
-from fedade.models import build
-from fedade.models.image import Pixels
+from fedade.models import build, standardising
 from fedade.scenarios import ScenarioSettings
 
 STRUCTURE = "structure"
@@ -18,6 +17,11 @@ STRUCTURE = "structure"
 
 def write_bundle(path: Path, deployment: Deployment, settings: ScenarioSettings) -> str:
     """Store a deployment with its structure; returns its digest."""
+    if settings.pretraining is None:
+        raise FedadeError(
+            f"scenario.model: {settings.model} was brought, and hosts of Flower cannot build it again; choose a model "
+            "that is trained here, or run it with fedade.Adapter on each host"
+        )
     pixels = deployment.network.body.get_submodule("0")
     structure = {
         "model": settings.model,
@@ -41,10 +45,9 @@ def read_bundle(path: Path, expected: str) -> Deployment:
     structure = json.loads(storage.load_tensors(path)[1].get(STRUCTURE, "null"))
     if structure is None:
         raise FedadeError(f"deployment {path} does not describe its network; write it with `fedade flower init`")
-    pixels = Pixels(structure["pixel_mean"], structure["pixel_deviation"], scale=1.0)
-    network = build(
-        structure["model"], tuple(structure["input_shape"]), structure["num_classes"], pixels, structure["seed"]
-    )
+    shape = tuple(structure["input_shape"])
+    first = standardising(structure["pixel_mean"], structure["pixel_deviation"], shape)
+    network = build(structure["model"], shape, structure["num_classes"], first, structure["seed"])
     return load_deployment(path, network, Split(tuple(structure["personal"])))
 
 

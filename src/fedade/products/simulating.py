@@ -76,7 +76,8 @@ def simulate(
     """
     named = isinstance(scenario, str)
     settings = settings_from(scenario) if isinstance(scenario, str) else _built_on(scenario)
-    experiment = experiment_from(in_present_words({**settings, "methods": list(methods), "seeds": list(seeds)}))
+    named_methods = {**settings, "methods": list(methods), "seeds": list(seeds)}
+    experiment = experiment_from(in_present_words(named_methods)).identified()
     name = Path(str(scenario)).stem if named else "simulation"
     folder = Path(out) if out is not None else Path("runs") / f"{name}-{fingerprint(experiment)}"
     return Simulation(run(experiment, folder, Listeners(list(listeners)), jobs))
