@@ -3,7 +3,6 @@
 The command line (`fedade run`) compares methods in a simulator. As a library, take only what you need:
 
 * `deploy` and `Adapter` take a trained classifier and make predictions that keep up with a drifting stream;
-* `deploy` and `Adapter` let a trained classifier keep up with its stream;
 * `simulate` compares methods, and tells a `Listener` of every timestep;
 * `ShiftAwareRate` sets the rate of any `torch.optim` optimiser from label-free shift signals;
 * `confusion_matrix`, `estimate_prior` and `reweight` correct a classifier for shifted class frequencies;
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     from fedade.adapter.accuracy_monitor import AccuracyMonitor
     from fedade.adapter.adapter import Adapter
     from fedade.adapter.deploying import deploy, load_deployment
+    from fedade.core.context import ClientContext, RoundContext
     from fedade.core.events import Listener
+    from fedade.core.method import Card, FederatedMethod, Method
     from fedade.maths.priors.calibration import fit_temperature
     from fedade.maths.priors.estimators import confusion_matrix, estimate_prior
     from fedade.maths.priors.reweighting import reweight
@@ -31,7 +32,12 @@ __version__ = "0.1.0"
 _WHERE = {
     "AccuracyMonitor": "fedade.adapter.accuracy_monitor",
     "Adapter": "fedade.adapter.adapter",
+    "Card": "fedade.core.method",
+    "ClientContext": "fedade.core.context",
+    "FederatedMethod": "fedade.core.method",
     "Listener": "fedade.core.events",
+    "Method": "fedade.core.method",
+    "RoundContext": "fedade.core.context",
     "ShiftAwareRate": "fedade.parts.shift_aware_rate",
     "confusion_matrix": "fedade.maths.priors.estimators",
     "deploy": "fedade.adapter.deploying",
@@ -46,8 +52,13 @@ _WHERE = {
 __all__ = [
     "AccuracyMonitor",
     "Adapter",
+    "Card",
+    "ClientContext",
     "FedadeError",
+    "FederatedMethod",
     "Listener",
+    "Method",
+    "RoundContext",
     "ShiftAwareRate",
     "__version__",
     "confusion_matrix",

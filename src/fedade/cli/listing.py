@@ -11,7 +11,7 @@ from fedade.data.inventory import describe
 from fedade.experiments.presets import DEFAULT, PRESETS
 from fedade.experiments.suites import SUITES
 from fedade.maths.schedules import SCHEDULES, VARIANTS
-from fedade.methods import METHODS
+from fedade.methods import METHODS, installed_methods, method_class
 from fedade.models import MODELS
 from fedade.parts.measures import MEASURES
 
@@ -39,7 +39,7 @@ def list_command(
 
 
 def _methods() -> Entries:
-    made = {name: make() for name, make in METHODS.items()}
+    made = {name: method_class(name)() for name in (*METHODS, *installed_methods())}
     return [
         {
             "name": name,

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("running", "run_command", "Run methods on a scenario; without arguments, the main comparison."),
     "bench": LazyCommand("benching", "bench_command", "Run a table or a figure of the paper, cell by cell."),
     "list": LazyCommand("listing", "list_command", "List what can be named on the command line and in configurations."),
+    "check-method": LazyCommand("checking", "check_method_command", "Check that a method keeps the contract."),
     "pretrain": LazyCommand("pretraining", "pretrain_command", "Train and store the model that an experiment deploys."),
     "report": LazyCommand("reporting", "report_command", "Write the report page of runs and suites again."),
     "watch": LazyCommand("watching", "watch_command", "Show a running run's page, which follows it by itself."),

@@ -10,6 +10,7 @@ from fedade.core.identity import digest
 from fedade.core.method import Method
 from fedade.experiments.assignments import in_present_words, with_setting
 from fedade.experiments.settings import Experiment, MethodEntry, Settings, experiment_from, merged
+from fedade.methods import code_digest
 from fedade.reporting.names import BENCHMARKS, METHODS
 from fedade.reporting.outcomes import Label
 
@@ -96,12 +97,13 @@ class Cell:
     @cached_property
     def _what_is_computed(self) -> Settings:
         """All settings with their defaults; of the methods' only this one's."""
-        identity = self.experiment.identity()
+        identity, written = self.experiment.identity(), code_digest(self.method)
+        code = {} if written is None else {"code_digest": written}
         return {
             "schema": SCHEMA,
             "scenario": identity["scenario"],
             "protocol": identity["protocol"],
-            "method": {"name": self.method, **self.configured.model_dump(mode="json")},
+            "method": {"name": self.method, **code, **self.configured.model_dump(mode="json")},
             "seed": self.seed,
         }
 

@@ -19,7 +19,7 @@ from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.precision import Precision
-from fedade.methods import METHODS, settings_of
+from fedade.methods import is_method, method_class, settings_of
 from fedade.scenarios import ScenarioSettings, identified
 
 Settings = dict[str, Any]
@@ -96,8 +96,7 @@ class MethodEntry(BaseModel):
     @field_validator("method")
     @classmethod
     def _registered(cls, method: str) -> str:
-        if method not in METHODS:
-            raise ValueError(f"unknown method {method!r}{hint(method, METHODS)}")
+        method_class(method)
         return method
 
     @model_serializer
@@ -179,11 +178,10 @@ class Experiment(BaseModel):
 
 
 def build_method(name: str, settings: Mapping[str, Any]) -> Method:
-    """A registered method with its settings; one that it does not have is an error that names the nearest."""
-    if name not in METHODS:
-        raise FedadeError(f"method.{name}: unknown method {name!r}{hint(name, METHODS)}")
+    """A method with its settings; one that it does not have is an error that names the nearest."""
+    make = method_class(name)
     try:
-        return METHODS[name](**settings)
+        return make(**settings)
     except ValidationError as error:
         raise FedadeError(explain(error, name)) from error
 
@@ -221,6 +219,6 @@ def explain(error: ValidationError, prefix: str) -> str:
 
 
 def _settings_hint(key: str, method: str, where: str) -> str:
-    if method not in METHODS:
+    if not method or not is_method(method):
         return f" in {where}; docs/configuration.md shows all"
     return f" of {method}{hint(key, settings_of(method))}"
