@@ -24,6 +24,7 @@ from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, reached_time
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
 from fedade.scenarios import ScenarioSettings, Testbed, build_testbed
+from fedade.scenarios.own_testbed import OwnTestbed
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Worker:
 
     listener: Listener
     testbeds: dict[str, Testbed] = field(default_factory=dict)
+    brought: OwnTestbed | None = None
+    """The testbed of all cells, where the user made it."""
 
     def prepare(self, preparation: Preparation) -> FedadeError | None:
         """Train and store a model, unless it is there; what hinders it."""
@@ -143,8 +146,10 @@ class Worker:
                 self.listener.on_rows(cell, world.timestep, partial(collect, [rows], number))
         checkpoints.finish(world)
 
-    def _testbed(self, experiment: Experiment, title: str) -> Testbed:
+    def _testbed(self, experiment: Experiment, title: str) -> Testbed | OwnTestbed:
         """The testbed of an experiment; another one than the last takes its place."""
+        if self.brought is not None:
+            return self.brought
         execution, scenario = experiment.execution, experiment.scenario
         cache = cache_dir()
         common = scenario.model_copy(update={"schedule": ScenarioSettings().schedule})

@@ -34,6 +34,10 @@ def confusion_matrix(
     """M from held-out labelled data: column j is the mean softmax of class j, or its histogram if not soft.
 
     A class without samples is assumed to be recognised: its column is the unit vector.
+
+    >>> confusion_matrix(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]), torch.tensor([0, 0, 1]))
+    tensor([[0.8500, 0.4000],
+            [0.1500, 0.6000]])
     """
     classes = torch.arange(probabilities.shape[-1], device=probabilities.device)
     is_class = (labels.unsqueeze(-1) == classes).double()
@@ -263,6 +267,11 @@ def estimate_prior(
 
     The last three are the mean prediction on held-out data (`mlls`, `map_em`; by default the source prior), the number
     of held-out samples (`rlls`), and the factors of M, where it is used again and again.
+
+    >>> confusion = torch.tensor([[0.9, 0.2], [0.1, 0.8]])
+    >>> batch = torch.tensor([[0.2, 0.8]]).expand(10, 2)
+    >>> estimate_prior(batch, confusion, source_prior=torch.tensor([0.5, 0.5])).round(decimals=2)
+    tensor([0., 1.])
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
