@@ -1,5 +1,3 @@
-import importlib.util
-
 import pytest
 import torch
 from torch import nn
@@ -88,22 +86,3 @@ def test_any_module_can_be_named_and_its_last_linear_layer_is_the_head():
 def test_a_wrong_name_is_told(name, told):
     with pytest.raises(FedadeError, match=told):
         build(name, (1, 8, 8), 5, pixels(1), 0)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("timm") is None, reason="timm needs torchvision, which is not installed here"
-)
-def test_timm_models_are_split_at_their_classifier():
-    network = build("timm:resnet18", (3, 32, 32), 10, pixels(3), 0)
-    parameters = network.initial_parameters()
-    features = network.represent(parameters, torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8))
-    assert network.classify(parameters, features).shape == (2, 10)
-    assert not any(isinstance(child, nn.BatchNorm2d) for child in network.body.modules())
-
-
-def test_without_timm_the_extra_is_named(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(FedadeError, match=r"fedade\[timm\]"):
-        build("timm:resnet18", (3, 32, 32), 10, pixels(3), 0)

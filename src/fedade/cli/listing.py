@@ -55,7 +55,8 @@ def _methods() -> Entries:
 
 _NAMED_OTHERWISE = {
     "timm:NAME": "a network of timm (extra `timm`)",
-    "import:package.module:callable": "a network of yours, from a function of the number of classes",
+    "import:package.module:callable": "yours: from a function of the number of classes; with pretraining none, trained",
+    "deployment:FILE": "what fedade.deploy measured, with pretraining none",
     "tiny-llama": "texts: a random Llama of four small layers, for trials (extra `text`)",
     "hf:NAME_OR_PATH": "texts: a causal language model of transformers, with adapters (extra `text`)",
 }

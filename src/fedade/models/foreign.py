@@ -1,27 +1,13 @@
-"""Networks from elsewhere: any timm model, any `nn.Module` by import path."""
+"""Networks from elsewhere: any `nn.Module` by import path, trained here or brought with its weights."""
 
 import inspect
-from typing import Any
 
 from torch import nn
 
 from fedade.core.errors import FedadeError
 from fedade.core.importing import import_attribute
-from fedade.core.optional import OptionalModule
 from fedade.models.batch_norm import convert_batch_norms
-
-timm: Any = OptionalModule("timm", "timm")
-
-
-def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
-    """Body and head of a timm model, without pre-trained weights."""
-    try:
-        model = timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=channels)
-    except RuntimeError as error:
-        raise FedadeError(f"timm:{name}: {error}; `timm.list_models()` names all") from error
-    head = model.get_classifier()
-    model.reset_classifier(0)
-    return convert_batch_norms(model), head
+from fedade.models.timm_models import trained_timm_model
 
 
 def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
@@ -42,6 +28,8 @@ def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Modu
 def brought_module(name: str) -> nn.Module:
     """The trained module that a name of `scenario.model` stands for, with its own weights."""
     family, _, rest = name.partition(":")
+    if family == "timm":
+        return trained_timm_model(rest)
     if family != "import":
         raise FedadeError(
             f"scenario.model: {name or 'nothing'} has no weights of its own, and scenario.pretraining is none; name a "
