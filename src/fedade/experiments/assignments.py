@@ -1,7 +1,7 @@
 """`--set key.path=value`, and the keys of version 0.1 that are still understood."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,6 +41,17 @@ def _keys(path: str) -> list[str]:
     first, *others = rest.split(".") if colon else path.split(".")
     name = f"{module}:{first}" if colon else first
     return ["method", name, *others] if is_method(name) else [name, *others]
+
+
+def refuse_idle(assignments: Sequence[str], methods: Sequence[str]) -> None:
+    """Refuse `METHOD.KEY=VALUE` for a method that does not run: whoever wrote it expects it to matter."""
+    for assignment in assignments:
+        first, *rest = _keys(assignment.partition("=")[0].strip())
+        if first == "method" and rest and is_method(rest[0]) and rest[0] not in methods:
+            raise FedadeError(
+                f"--set {assignment}: {rest[0]} does not run; add --method {rest[0]}, or set it for one of "
+                f"{', '.join(dict.fromkeys(methods))}"
+            )
 
 
 def _number(text: str) -> Any:

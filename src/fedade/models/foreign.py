@@ -31,9 +31,10 @@ def brought_module(name: str) -> nn.Module:
     if family == "timm":
         return trained_timm_model(rest)
     if family != "import":
+        said = f"{name} has no weights of its own, and scenario.pretraining is none" if name else "none is named"
         raise FedadeError(
-            f"scenario.model: {name or 'nothing'} has no weights of its own, and scenario.pretraining is none; name a "
-            "function that returns a trained module, import:package.module:function, or a file, deployment:PATH"
+            f"scenario.model: {said}; name a function that returns a trained module, import:package.module:function, or "
+            "a file, deployment:PATH"
         )
     return _made(rest)
 

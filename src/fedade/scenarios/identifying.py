@@ -27,4 +27,4 @@ def _data_digest(settings: ScenarioSettings) -> str | None:
     return digest(*(array for part in (dataset.train, dataset.test) for array in (part.labels, part.inputs[:])))
 
 
-_OWN = {"weights_digest": ("model", weights_digest), "data_digest": ("dataset", _data_digest)}
+_OWN = {"data_digest": ("dataset", _data_digest), "weights_digest": ("model", weights_digest)}
