@@ -12,6 +12,7 @@ from torch import nn
 import fedade
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import experiment_from
+from fedade.flower.bundle import read_bundle, write_bundle
 from fedade.scenarios import ScenarioSettings, build_testbed, identified
 
 from ..adapter.networks import MODELS as NETWORKS
@@ -261,3 +262,16 @@ def test_classes_that_differ_are_named(users, tmp_path):
     users.model = lambda: nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))
     with pytest.raises(FedadeError, match="held-out labels contain 2; the model has classes 0 to 1"):
         testbed(settings(tmp_path), tmp_path / "cache")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["measured", "from the cache"])
+def test_hosts_of_flower_build_it_again(again, users, tmp_path):
+    own = settings(tmp_path)
+    for _ in range(1 + again):
+        deployment = testbed(own, tmp_path / "cache").deployment
+    digest = write_bundle(tmp_path / "bundle.safetensors", deployment, own)
+    read = read_bundle(tmp_path / "bundle.safetensors", digest)
+    assert read.digest == deployment.digest
+    users.model = Shuffled
+    with pytest.raises(FedadeError, match="belongs to a model with weights"):
+        read_bundle(tmp_path / "bundle.safetensors", digest)

@@ -33,8 +33,8 @@ def brought_module(name: str) -> nn.Module:
     if family != "import":
         said = f"{name} has no weights of its own, and scenario.pretraining is none" if name else "none is named"
         raise FedadeError(
-            f"scenario.model: {said}; name a function that returns a trained module, import:package.module:function, or "
-            "a file, deployment:PATH"
+            f"scenario.model: {said}; name a function that returns a trained module, import:package.module:function, "
+            "or a file, deployment:PATH"
         )
     return _made(rest)
 

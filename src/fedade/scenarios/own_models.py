@@ -57,8 +57,13 @@ def check_settings(settings: ScenarioSettings) -> None:
 
 def own_model(name: str) -> nn.Module:
     """The module that `import:package.module:factory`, `timm:NAME` or `deployment:FILE?factory=PATH` names."""
+    return brought_module(builder_of(name))
+
+
+def builder_of(name: str) -> str:
+    """What builds a model: its name, or the import path that the file of a deployment has, or that is given with it."""
     if not name.startswith(FILE):
-        return brought_module(name)
+        return name
     path, factory = _file_and_factory(name)
     factory = factory or stored_origin(path).get("factory", "")
     if not factory:
@@ -66,7 +71,7 @@ def own_model(name: str) -> nn.Module:
             f"scenario.model: {path} does not say what builds its network; name it: {FILE}{path}?factory="
             "package.module:function, or store it with fedade.deploy(..., factory=...)"
         )
-    return brought_module(f"import:{factory}")
+    return f"import:{factory}"
 
 
 def weights_digest(settings: ScenarioSettings) -> str | None:
