@@ -79,9 +79,10 @@ def weights_digest(settings: ScenarioSettings) -> str | None:
 
     Of a deployment's file it also names all that was measured.
     """
-    if settings.pretraining is not None:
-        return None
-    model = own_model(settings.model)
+    return None if settings.pretraining is not None else _digest(own_model(settings.model), settings)
+
+
+def _digest(model: nn.Module, settings: ScenarioSettings) -> str:
     file = _file_and_factory(settings.model)[0].read_bytes() if settings.model.startswith(FILE) else b""
     return digest(*tensor_bytes(model.state_dict()), repr(model).encode(), *(map(_source, _classes(model))), file)
 
@@ -113,7 +114,7 @@ def _measured(model: nn.Module, parts: Partition, settings: ScenarioSettings, st
     inputs, labels = torch.from_numpy(np.array(held_out.inputs)), torch.from_numpy(held_out.labels)
     recipe = settings.model_dump(mode="json", include={"personal", "head", "pixels", "reference_size"})
     key = digest(
-        json.dumps([MEASURES_VERSION, recipe, weights_digest(settings)], sort_keys=True).encode(),
+        json.dumps([MEASURES_VERSION, recipe, _digest(model, settings)], sort_keys=True).encode(),
         *(held_out.labels, held_out.inputs[:]),
     )
     path = store / f"brought-{key}.safetensors"
