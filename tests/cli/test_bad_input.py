@@ -112,11 +112,11 @@ def test_own_data_that_cannot_be_used_are_one_line(fedade, inputs, labels, told)
 @pytest.mark.filterwarnings("ignore:.*no more than by chance:RuntimeWarning")
 def test_a_failed_start_leaves_the_folder_to_the_corrected_one(fedade, tmp_path):
     arrays(np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2)
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "users_network.py").write_text(
         "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))\n"
     )
     words = ("run", "own", *TINY, "--set", "scenario.dataset=arrays:data.npz", "--method", "source", "--out", "r")
-    model = ("--set", "scenario.model=import:mine:model")
+    model = ("--set", "scenario.model=import:users_network:model")
     assert fedade(*words, *model).returncode == 2, "fewer are held out than are asked for"
     fedade(*words, *model, "--set", "scenario.reference_size=20", check=True)
 

@@ -41,8 +41,8 @@ def test_workers_find_it_too(fedade):
 
 
 def test_a_module_of_the_current_folder_is_found(fedade, tmp_path):
-    (tmp_path / "mine.py").write_text("from outside_methods import Smoothed\nclass Mine(Smoothed):\n    pass\n")
-    words = ("run", *TINY, "--method", "mine:Mine", "--json", "--out", "r")
+    (tmp_path / "users_method.py").write_text("from outside_methods import Smoothed\nclass Mine(Smoothed):\n    pass\n")
+    words = ("run", *TINY, "--method", "users_method:Mine", "--json", "--out", "r")
     assert json.loads(fedade(*words, check=True).stdout)["results"]
 
 
