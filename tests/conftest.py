@@ -11,11 +11,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 
+from fedade.checking.trials import SMALL
 from fedade.scenarios import ScenarioSettings, build_scenario
 
 from .helpers import ScenarioFactory
-
-SMALL = {"num_clients": 8, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
 
 
 @pytest.fixture(scope="session")

@@ -5,39 +5,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedade.client_map import Vectorised, loop
-from fedade.core import tree
+from fedade.checking.trials import Rows, beginning, clock, final_world, only, run
 from fedade.core.context import ClientContext, RoundContext, Truth, context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.method import FederatedMethod, Method, Plan
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
-from fedade.engine.clock import Clock, Maps, Rounds, World
 from fedade.scenarios import Testbed
 
+__all__ = ["Rows", "beginning", "clock", "final_world", "only", "run"]
+
 ScenarioFactory = Callable[..., Scenario]
-Rows = list[dict[str, NDArray[Any]]]
-
-
-def clock(
-    method: Method,
-    scenario: Scenario,
-    seed: int = 0,
-    rounds: int = 1,
-    participation: float = 0.5,
-    vectorised: bool = True,
-) -> Clock:
-    """A clock for a method and a scenario."""
-    client_map = Vectorised() if vectorised else loop
-    return Clock(method, scenario, Rounds(rounds, participation), Seeds(seed), Maps(client_map, client_map))
-
-
-def beginning(method: Method, scenario: Scenario) -> World:
-    """The world of one federation before the first timestep."""
-    return clock(method, scenario).beginning()
 
 
 class Seen(NamedTuple):
@@ -97,24 +77,6 @@ def personalise(
     truth = seen.truth(method)
     ctx = RoundContext(deployment, seen.inputs, seen.timestep, key, shared, truth, downlink=downlink)
     return method.personalise(ctx, state, plan)
-
-
-def run(method: Method, scenario: Scenario, **options: Any) -> Rows:
-    """The columns of every timestep."""
-    return [dict(rows) for rows in clock(method, scenario, **options).run(beginning(method, scenario))]
-
-
-def final_world(method: Method, scenario: Scenario, **options: Any) -> World:
-    """The world of the only federation after the last timestep."""
-    world = beginning(method, scenario)
-    for _ in clock(method, scenario, **options).run(world):
-        pass
-    return only(world)
-
-
-def only(world: World) -> World:
-    """A world of one federation without its axis."""
-    return World(world.timestep, tree.take(world.clients, 0), tree.take(world.server, 0))
 
 
 def first_batch(scenario: Scenario) -> Seen:

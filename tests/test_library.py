@@ -13,18 +13,15 @@ import torch
 
 import fedade
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
 
 
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-
-
-def test_every_python_example_of_the_readme_runs():
-    blocks = python_blocks()
-    assert len(blocks) >= 2
+@pytest.mark.parametrize("page", ["README.md", "docs/your-model.md", "docs/your-method.md"])
+def test_every_python_example_of_the_documents_runs(page, cache):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})  # noqa: S102
+        exec(compile(block, page, "exec"), {"__name__": "example"})  # noqa: S102
 
 
 def test_every_example_in_a_docstring_is_true(cache):
@@ -38,9 +35,14 @@ def test_every_example_in_a_docstring_is_true(cache):
     assert tried >= 5
 
 
-def test_every_public_name_is_there_and_documented():
-    for name in fedade.__all__:
-        assert getattr(fedade, name).__doc__, name
+@pytest.mark.parametrize("name", sorted(set(fedade.__all__) - {"__version__"}))
+def test_every_public_name_has_an_example(name):
+    """Which the test above runs: examples of all modules are tried there."""
+    public = getattr(fedade, name)
+    examples = [example for test in doctest.DocTestFinder().find(public, name) for example in test.examples]
+    assert public.__doc__
+    assert examples, "a docstring shows how it is used"
+    assert public.__module__.startswith("fedade.")
 
 
 def test_importing_the_library_loads_nothing_heavy():

@@ -1,7 +1,6 @@
 """Any trained classifier becomes a deployment, or is refused with a line that says why."""
 
 import os
-import re
 import warnings
 from pathlib import Path
 
@@ -226,11 +225,3 @@ def test_the_callers_random_numbers_stay_where_they_are():
         fedade.Adapter(fedade.deploy(sample.model, (sample.inputs, labels_for(sample))))(sample.inputs[:40])
     assert torch.equal(torch.random.get_rng_state(), before)
     assert sample.model.training
-
-
-def test_the_example_of_the_manual_runs():
-    page = (Path(__file__).parents[2] / "docs" / "your-model.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "docs/your-model.md", "exec"), {})  # noqa: S102

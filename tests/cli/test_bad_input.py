@@ -1,5 +1,8 @@
 """What a user gets wrong is told in one clear line."""
 
+import os
+
+import numpy as np
 import pytest
 
 from .conftest import TINY
@@ -35,6 +38,16 @@ BAD = [
     (["run", *TINY, "--out", "/proc/none"], "cannot write"),
     (["run", "--seed", "99999999999999999999"], "below 2^63"),
     (["run", "--set", "fed-ade.rate.high=.inf"], "fed-ade.rate.high: input should be a finite number"),
+    (["run", "--method", "source", "--set", "tent.adaptation_steps=1"], "tent does not run; add --method tent"),
+    (["run", "--set", "scenario.reference_size=99999"], "99999 examples are asked for and 350 are held out"),
+    (["run", "own"], "scenario.model: none is named; name a function that returns a trained module"),
+    (["run", "own", "--set", "scenario.model=import:math:pi"], "import:math:pi cannot be called"),
+    (
+        ["run", "own", "--set", "scenario.dataset=digits", "--set", "scenario.model=import:no:where"],
+        "cannot be imported",
+    ),
+    (["run", "--set", "scenario.pretraining=never"], "scenario.pretraining: input should be a valid dictionary"),
+    (["flower", "up", "--clients", "2", "--set", "flower.share=[learning_rat]"], "did you mean learning_rate?"),
     (["report", "nowhere"], "holds no finished run"),
     (["run", "--seed", "one"], "'one' is not a valid"),
     (["run", "--colour", "red"], "no such option"),
@@ -71,3 +84,48 @@ def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_output(fedade, monk
     assert done.returncode == 2
     assert "set FEDADE_CACHE to a folder that can be written" in done.stderr
     assert "--out" not in done.stderr
+
+
+def arrays(inputs, labels) -> None:
+    """`data.npz` in the current folder."""
+    np.savez("data.npz", inputs=inputs, labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels", "told"),
+    [
+        (np.zeros((40, 4)), np.zeros(40, int), "every example is of class '0'"),
+        (np.full((40, 8, 8), 1e6), np.arange(40) % 2, "row 0 has a pixel of 1e+06; scale images to 0 to 1"),
+        (np.full((40, 4), np.nan), np.arange(40) % 2, "row 0 holds a value that is not finite"),
+        (np.zeros((40, 4)), np.arange(40) % 2, "100 examples are asked for and 10 are held out; set it to 10 or less"),
+        (np.zeros((40, 8, 8), np.uint8), np.arange(40) % 2, "100 examples are asked for and 10 are held out"),
+    ],
+    ids=["one class", "large pixels", "NaN", "few rows", "few grey images"],
+)
+def test_own_data_that_cannot_be_used_are_one_line(fedade, inputs, labels, told):
+    arrays(inputs, labels)
+    model = "--set", "scenario.model=import:torch.nn:Identity"
+    done = fedade("run", "own", "--set", "scenario.dataset=arrays:data.npz", *model)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*no more than by chance:RuntimeWarning")
+def test_a_failed_start_leaves_the_folder_to_the_corrected_one(fedade, tmp_path):
+    arrays(np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2)
+    (tmp_path / "users_network.py").write_text(
+        "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))\n"
+    )
+    words = ("run", "own", *TINY, "--set", "scenario.dataset=arrays:data.npz", "--method", "source", "--out", "r")
+    model = ("--set", "scenario.model=import:users_network:model")
+    assert fedade(*words, *model).returncode == 2, "fewer are held out than are asked for"
+    fedade(*words, *model, "--set", "scenario.reference_size=20", check=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="whoever is root may write everywhere")
+def test_a_cache_that_is_read_only_is_named(fedade, tmp_path, monkeypatch):
+    (tmp_path / "cache").mkdir(mode=0o500)
+    monkeypatch.setenv("FEDADE_CACHE", str(tmp_path / "cache"))
+    done = fedade("run", *TINY, "--method", "source", "--out", "r")
+    assert "set FEDADE_CACHE to a folder that can be written" in done.stderr

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedade.checking.recording import AsIfRecorded
 from fedade.core import tree
 from fedade.core.method import Method
 from fedade.core.scenario import Batch, Scenario, Streams
@@ -16,7 +17,6 @@ from fedade.parts.composition import trainable, trainable_shared
 from fedade.parts.last_layers import classified, frozen_features, last_layer
 
 from ..helpers import Rows, beginning, clock, context, final_world, only, predict
-from .recording import AsIfRecorded
 from .texts import CLASSES, text_scenario
 
 pytest.importorskip("peft")

@@ -94,13 +94,34 @@ def test_arrays_with_their_channels_last_are_turned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("inputs", "shape", "dtype"),
+    [
+        (np.zeros((10, 8, 6), np.uint8), (1, 8, 6), np.uint8),
+        (np.zeros((10, 8, 6)), (1, 8, 6), np.float32),
+        (np.full((10, 4), 1e9), (4,), np.float32),
+        (np.zeros((10, 4), np.int32), (4,), np.int64),
+    ],
+    ids=["grey bytes", "grey floats", "table", "tokens"],
+)
+def test_grey_images_tables_and_tokens_are_read_from_one_file(tmp_path: Path, inputs, shape, dtype) -> None:
+    np.savez(tmp_path / "mine.npz", inputs=inputs, labels=np.arange(10) % 2)
+    dataset = load(f"arrays:{tmp_path / 'mine.npz'}")
+    assert dataset.input_shape == shape
+    assert dataset.train.inputs.dtype == dtype
+    assert dataset.one_part
+    assert len(dataset.whole) == 10
+
+
+@pytest.mark.parametrize(
     ("inputs", "labels", "complaint"),
     [
         (np.zeros((10, 4)), np.zeros(9, int), r"10 inputs but labels of shape \[9\]"),
         (np.zeros((10, 4)), np.zeros(10), r"labels are float64; expected whole numbers"),
         (np.zeros((10, 4)), np.full(10, -1), r"label -1 in row 0 is out of range"),
         (np.zeros((10, 4)), np.full(10, 2), r"no training example of class '0', '1'"),
-        (np.zeros((10, 4), int), np.zeros(10, int), r"inputs are int64; expected uint8 images or floating"),
+        (np.zeros((10, 4, 4), int), np.zeros(10, int), r"inputs are int64; expected uint8 images or floating"),
+        (np.zeros((10, 4)), np.zeros(10, int), r"every example is of class '0'; bring examples of two or more classes"),
+        (np.full((10, 4, 4), 1e6), np.arange(10) % 2, r"row 0 has a pixel of 1e\+06; scale images to 0 to 1"),
         (np.zeros(10), np.zeros(10, int), r"inputs have shape \[10\]"),
         (np.zeros((0, 4)), np.zeros(0, int), r"inputs have shape \[0, 4\]"),
         (np.array([[0.0], [np.nan]] * 5), np.zeros(10, int), r"row 1 holds a value that is not finite"),
@@ -114,7 +135,7 @@ def test_wrong_arrays_are_refused(tmp_path: Path, inputs: np.ndarray, labels: np
 
 
 def test_missing_or_damaged_arrays_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FedadeError, match=r"holds no arrays; expected train\.npz"):
+    with pytest.raises(FedadeError, match=r"holds no arrays; expected an \.npz file, or a folder with train\.npz"):
         load(f"arrays:{tmp_path}")
     np.save(tmp_path / "inputs.npy", np.zeros((10, 4)))
     with pytest.raises(FedadeError, match=r"labels\.npy is missing beside inputs\.npy"):

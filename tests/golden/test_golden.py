@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedade.flower.settings import SHAREABLE
 from fedade.methods import METHODS
 
 from ..helpers import run
@@ -24,6 +25,7 @@ def traced(name: str, scenario_factory) -> dict[str, list[float]]:
     fields = getattr(make, "func", make).model_fields
     settings = {setting: value for setting, value in QUICK.items() if setting in fields}
     rows = run(make(**settings), scenario_factory(kind="both", schedule="squ"), rounds=2)
+    assert set(rows[0]) - {"client", "timestep", "n", "participated", "bytes_sent", "bytes_received"} <= set(SHAREABLE)
     return {column: [round(float(step[column].mean()), 6) for step in rows] for column in COLUMNS if column in rows[0]}
 
 

@@ -1,5 +1,3 @@
-import importlib.util
-
 import pytest
 import torch
 from torch import nn
@@ -8,11 +6,11 @@ from torch.func import vmap
 from fedade.core.errors import FedadeError
 from fedade.core.normalisation import Mixed, RecordingStatistics
 from fedade.core.split import Split
-from fedade.models import MODELS, build
+from fedade.models import MODELS, build, standardising
 from fedade.models.batch_norm import BatchNorm
 from fedade.models.image import Pixels
 
-SHAPES = {"small-cnn": (1, 8, 8), "resnet-3block": (3, 32, 32), "resnet18": (3, 64, 64)}
+SHAPES = {"small-cnn": (1, 8, 8), "resnet-3block": (3, 32, 32), "resnet18": (3, 64, 64), "mlp": (6,)}
 
 
 def pixels(channels: int) -> Pixels:
@@ -22,7 +20,7 @@ def pixels(channels: int) -> Pixels:
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_network_gives_logits_and_features_in_every_mode(name):
     shape = SHAPES[name]
-    network = build(name, shape, 7, pixels(shape[0]), 0)
+    network = build(name, shape, 7, standardising([100.0] * shape[0], [50.0] * shape[0], shape), 0)
     parameters = network.initial_parameters()
     inputs = torch.randint(0, 256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     recording = RecordingStatistics()
@@ -79,32 +77,15 @@ def test_any_module_can_be_named_and_its_last_linear_layer_is_the_head():
     ("name", "told"),
     [
         ("vgg", "unknown model"),
-        ("import:tests.models.test_models:Nothing", "cannot be built"),
-        ("import:json:loads", "cannot be built"),
+        ("import:tests.models.test_models:Nothing", "cannot be imported"),
+        ("import:json:loads", "fails .*mend the function"),
+        ("import:json:JSONDecodeError", "cannot be called with"),
+        ("import:builtins:abs", "returns a int; it must return an nn.Module"),
     ],
 )
 def test_a_wrong_name_is_told(name, told):
     with pytest.raises(FedadeError, match=told):
         build(name, (1, 8, 8), 5, pixels(1), 0)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("timm") is None, reason="timm needs torchvision, which is not installed here"
-)
-def test_timm_models_are_split_at_their_classifier():
-    network = build("timm:resnet18", (3, 32, 32), 10, pixels(3), 0)
-    parameters = network.initial_parameters()
-    features = network.represent(parameters, torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8))
-    assert network.classify(parameters, features).shape == (2, 10)
-    assert not any(isinstance(child, nn.BatchNorm2d) for child in network.body.modules())
-
-
-def test_without_timm_the_extra_is_named(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(FedadeError, match=r"fedade\[timm\]"):
-        build("timm:resnet18", (3, 32, 32), 10, pixels(3), 0)
 
 
 def test_batch_norm_answers_the_same_alone_mapped_and_where_gradients_are_wanted():

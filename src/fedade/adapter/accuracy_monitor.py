@@ -8,7 +8,6 @@ from torch import Tensor
 
 from fedade.adapter.appearance import HeldOutAppearance
 from fedade.adapter.choosing import choose_method
-from fedade.adapter.held_out import as_held_out
 from fedade.adapter.judging import InformationComparison, Verdict
 from fedade.adapter.monitoring import FittedMonitor
 from fedade.adapter.simulated_drift import rehearse
@@ -17,6 +16,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Method, Plan
 from fedade.core.tree import Tree
 from fedade.parts.priors import calibrated_probabilities
+from fedade.scenarios.held_out import as_held_out
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """A method for a client that runs on its own, by name or as an object."""
 
-import difflib
 import json
 from typing import Any
 
@@ -8,7 +7,8 @@ from pydantic import ValidationError
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
-from fedade.methods import METHODS, settings_of
+from fedade.experiments.settings import build_method
+from fedade.methods import METHODS, method_class
 
 
 def choose_method(method: str | Method, settings: dict[str, Any]) -> Method:
@@ -18,7 +18,7 @@ def choose_method(method: str | Method, settings: dict[str, Any]) -> Method:
             raise FedadeError(f"{', '.join(settings)}: a method object has its settings already; give them to that")
         chosen = method
     else:
-        chosen = _by_name(method, settings)
+        chosen = build_method(method, settings)
     if chosen.card.oracle:
         raise FedadeError(
             f"{_called(method)} is an oracle: it needs labels, which only the simulator has; choose another"
@@ -46,30 +46,12 @@ def described_method(said: dict[str, Any], given: Method | None) -> Method:
                 f"{describe(given)['settings']}; load it with the same method"
             )
         return given
-    if said["method"] not in METHODS:
-        raise FedadeError(f"stored for {said['method']}, which is not registered; pass it as method=")
-    make: Any = METHODS[said["method"]]
+    make: Any = method_class(said["method"])
     try:
         built: Method = getattr(make, "func", make).model_validate_json(json.dumps(said["settings"]))
     except ValidationError as error:
         raise FedadeError(f"stored settings of {said['method']} are not of this version: {_first(error)}") from error
     return built
-
-
-def _by_name(name: str, settings: dict[str, Any]) -> Method:
-    if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, 1) or ["fed-ade-plus"]
-        raise FedadeError(f"unknown method {name!r}; did you mean {near[0]!r}? `fedade list methods` has all")
-    known = settings_of(name)
-    for setting in settings:
-        if setting not in known:
-            near = difflib.get_close_matches(setting, known, 1)
-            meant = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known) or 'none'}"
-            raise FedadeError(f"{name} has no setting {setting!r}; {meant}")
-    try:
-        return METHODS[name](**settings)
-    except ValidationError as error:
-        raise FedadeError(f"{name}: {_first(error)}") from error
 
 
 def _first(error: ValidationError) -> str:

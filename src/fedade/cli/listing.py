@@ -11,7 +11,7 @@ from fedade.data.inventory import describe
 from fedade.experiments.presets import DEFAULT, PRESETS
 from fedade.experiments.suites import SUITES
 from fedade.maths.schedules import SCHEDULES, VARIANTS
-from fedade.methods import METHODS
+from fedade.methods import METHODS, installed_methods, method_class
 from fedade.models import MODELS
 from fedade.parts.measures import MEASURES
 
@@ -39,7 +39,7 @@ def list_command(
 
 
 def _methods() -> Entries:
-    made = {name: make() for name, make in METHODS.items()}
+    made = {name: method_class(name)() for name in (*METHODS, *installed_methods())}
     return [
         {
             "name": name,
@@ -55,7 +55,8 @@ def _methods() -> Entries:
 
 _NAMED_OTHERWISE = {
     "timm:NAME": "a network of timm (extra `timm`)",
-    "import:package.module:callable": "a network of yours, from a function of the number of classes",
+    "import:package.module:callable": "yours: from a function of the number of classes; with pretraining none, trained",
+    "deployment:FILE": "what fedade.deploy measured, with pretraining none",
     "tiny-llama": "texts: a random Llama of four small layers, for trials (extra `text`)",
     "hf:NAME_OR_PATH": "texts: a causal language model of transformers, with adapters (extra `text`)",
 }

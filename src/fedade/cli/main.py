@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("running", "run_command", "Run methods on a scenario; without arguments, the main comparison."),
     "bench": LazyCommand("benching", "bench_command", "Run a table or a figure of the paper, cell by cell."),
     "list": LazyCommand("listing", "list_command", "List what can be named on the command line and in configurations."),
+    "check-method": LazyCommand("checking", "check_method_command", "Check that a method keeps the contract."),
     "pretrain": LazyCommand("pretraining", "pretrain_command", "Train and store the model that an experiment deploys."),
     "tune": LazyCommand("tuning", "tune_command", "Find a method's constants for a model, on simulated drift."),
     "report": LazyCommand("reporting", "report_command", "Write the report page of runs and suites again."),
@@ -104,6 +105,8 @@ _WORDS_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Entry point: an error that the user can mend is one line and exit code 2."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m fedade` does: users name models and methods of their folder
     try:
         code = app(standalone_mode=False)
     except FedadeError as error:

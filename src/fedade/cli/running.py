@@ -12,6 +12,7 @@ from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, What, s
 from fedade.cli.tables import terminal_table
 from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.experiments.assignments import refuse_idle
 from fedade.experiments.presets import DEFAULT, PRESETS, settings_from
 from fedade.experiments.settings import Experiment, Settings, experiment_from
 from fedade.products.run_folder import CONFIG, Run, fingerprint, run
@@ -40,6 +41,8 @@ def run_command(
     if seed:
         settings["seeds"] = seed
     experiment = experiment_from(settings_with(settings, set_, data_dir, device))
+    refuse_idle(set_ or [], [entry.method for entry in experiment.methods])
+    experiment = experiment.identified()
     folder = folder or Path("runs") / f"{_name(what)}-{fingerprint(experiment)}"
     with listening(folder, json_, track, watch) as listener:
         done = run(experiment, folder, listener, jobs)

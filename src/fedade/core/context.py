@@ -40,6 +40,12 @@ class ClientContext:
     """One client in one timestep, with one state; another state, or other inputs, need another context.
 
     It is never written to, but keeps the passes over its batch, so that each is made once.
+
+    >>> import fedade
+    >>> deployment = fedade.deploy(torch.nn.Linear(4, 3), (torch.rand(60, 4), torch.arange(60) % 3))
+    >>> ctx = ClientContext(deployment, torch.rand(8, 4), timestep=torch.tensor(1), key=torch.tensor(5))
+    >>> ctx.deployed_features().shape
+    torch.Size([8, 4])
     """
 
     deployment: Deployment
@@ -127,7 +133,15 @@ class ClientContext:
 
 @dataclass(frozen=True)
 class RoundContext(ClientContext):
-    """A participant in a round; its key is the round's own."""
+    """A participant in a round; its key is the round's own.
+
+    >>> import fedade
+    >>> deployment = fedade.deploy(torch.nn.Linear(4, 3), (torch.rand(60, 4), torch.arange(60) % 3))
+    >>> told = {"temperature": torch.tensor(2.0)}
+    >>> ctx = RoundContext(deployment, torch.rand(8, 4), torch.tensor(1), torch.tensor(5), downlink=told)
+    >>> ctx.downlink["temperature"]
+    tensor(2.)
+    """
 
     downlink: Tree = ()
     """What the server told this participant alone; empty before `personalise`."""

@@ -36,6 +36,18 @@ class Listener:
 
     Whatever a listener raises stops the cell, and is recorded as the reason. In a run with several processes a listener
     lives in the first one, and the others send it their events.
+
+    >>> class Printing(Listener):
+    ...     wants_rows = True
+    ...
+    ...     def on_rows(self, cell, timestep, rows):
+    ...         print(cell.title, timestep, rows()["accuracy_post"].mean() >= 0)
+    >>> import fedade, tempfile
+    >>> small = {"num_clients": 4, "num_timesteps": 2, "samples": 10, "pretraining": {"epochs": 1}}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = fedade.simulate(["source"], {"scenario": small}, listeners=[Printing()], out=folder)
+    source 1 True
+    source 2 True
     """
 
     wants_rows: bool = False

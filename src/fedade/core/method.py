@@ -29,7 +29,11 @@ Shared = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Card:
-    """What a method is and what it needs, as `fedade list methods` shows it."""
+    """What a method is and what it needs, as `fedade list methods` shows it.
+
+    >>> Card(summary="no adaptation", paper="none", keeps_body=True).oracle
+    False
+    """
 
     summary: str
     paper: str
@@ -44,7 +48,27 @@ class Card:
 
 
 class Method(BaseModel, ABC, Generic[State]):
-    """What a client does on its own: all there is to a local method."""
+    """What a client does on its own: all there is to a local method. Its fields are its settings.
+
+    >>> class Tempered(Method[tuple[()]]):
+    ...     temperature: float = 2.0
+    ...
+    ...     @property
+    ...     def card(self):
+    ...         return Card(summary="the deployed model, less sure of itself", paper="none", keeps_body=True)
+    ...
+    ...     def begin(self, ctx):
+    ...         return ()
+    ...
+    ...     def observe(self, ctx, state):
+    ...         return state, {}
+    ...
+    ...     def predict(self, ctx, state):
+    ...         logits = ctx.deployment.network.classify(ctx.deployment.parameters, ctx.deployed_features())
+    ...         return (logits / self.temperature).softmax(-1)
+    >>> Tempered(temperature=3).temperature
+    3.0
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -93,7 +117,30 @@ class Method(BaseModel, ABC, Generic[State]):
 
 
 class FederatedMethod(Method[State], Generic[State, Uplink]):
-    """A method with rounds, in which participants exchange something with the server."""
+    """A method with rounds, in which participants exchange something with the server.
+
+    >>> class MeanPrior(FederatedMethod):
+    ...     @property
+    ...     def card(self):
+    ...         return Card(summary="predicts the mean of the clients' priors", paper="none")
+    ...
+    ...     def begin(self, ctx):
+    ...         return ()
+    ...
+    ...     def begin_server(self, deployment):
+    ...         return {"prior": deployment.source_prior}
+    ...
+    ...     def observe(self, ctx, state):
+    ...         return state, {}
+    ...
+    ...     def local_round(self, ctx, state, plan):
+    ...         return state, plan, dict(ctx.shared)
+    ...
+    ...     def predict(self, ctx, state):
+    ...         return ctx.shared["prior"].expand(len(ctx.inputs), -1)
+    >>> MeanPrior().has_rounds
+    True
+    """
 
     @property
     def has_rounds(self) -> bool:

@@ -16,7 +16,13 @@ FeaturesUnder = Callable[[Deployment], Tensor]
 
 
 class Batch(NamedTuple):
-    """One timestep of several clients, with what only the engine and oracles may see."""
+    """One timestep of several clients, with what only the engine and oracles may see.
+
+    >>> labels = torch.tensor([[0, 1], [1, 1]])
+    >>> prior = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
+    >>> Batch(torch.rand(2, 2, 4), labels, prior, severity=torch.zeros(2)).inputs.shape
+    torch.Size([2, 2, 4])
+    """
 
     inputs: Tensor
     """`[C, n, ...]`"""
@@ -53,7 +59,18 @@ def stacked(batches: Sequence[Batch]) -> Batch:
 
 
 class Streams(Protocol):
-    """The batches of all clients over time."""
+    """The batches of all clients over time, of which anybody may write others.
+
+    >>> class Constant:
+    ...     num_clients, num_timesteps = 3, 10
+    ...
+    ...     def draw(self, clients, timestep, purpose="stream"):
+    ...         labels, prior = torch.zeros(len(clients), 8).long(), torch.tensor([1.0, 0.0]).repeat(len(clients), 1)
+    ...         return Batch(torch.rand(len(clients), 8, 4), labels, prior, severity=torch.zeros(len(clients)))
+    >>> streams: Streams = Constant()
+    >>> streams.draw(np.arange(3), timestep=1).labels.shape
+    torch.Size([3, 8])
+    """
 
     @property
     def num_clients(self) -> int: ...

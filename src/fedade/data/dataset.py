@@ -36,6 +36,15 @@ class Dataset:
     partial: str | None = None
     """Why this copy is incomplete, for example "30,000 of 50,000 training images"; None when it is whole."""
 
+    one_part: bool = False
+    """Whether the data came in one part, of which every fifth example of a class became the test part."""
+
+    @property
+    def whole(self) -> Labelled:
+        """Both parts as one."""
+        inputs, labels = zip(*((part.inputs, part.labels) for part in (self.train, self.test)), strict=True)
+        return Labelled(np.concatenate(inputs), np.concatenate(labels))
+
     @property
     def num_classes(self) -> int:
         return len(self.class_names)

@@ -29,7 +29,11 @@ def checked_labels(values: ArrayLike, num_classes: int, source: object) -> NDArr
 
 
 def require_every_class(labels: NDArray[np.int64], class_names: Sequence[str], source: object) -> None:
-    """Raise when a class has no example: nothing could be learnt or estimated about it."""
+    """Raise when a class has no example, of which nothing could be learnt, or when there is only one class."""
+    if len(class_names) < 2:
+        raise FedadeError(
+            f"{source}: every example is of class {class_names[0]!r}; bring examples of two or more classes"
+        )
     absent = np.flatnonzero(np.bincount(labels, minlength=len(class_names)) == 0)
     if len(absent):
         named = ", ".join(repr(class_names[index]) for index in absent[:3])

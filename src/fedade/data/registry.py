@@ -1,6 +1,5 @@
 """Datasets by name: found on disk or downloaded, checked, decoded once, and handed out as arrays."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset as TorchDataset
 
 from fedade.core.errors import FedadeError
+from fedade.core.importing import import_attribute
 from fedade.data.cache import decoded
 from fedade.data.corruptions import PUBLISHED
 from fedade.data.dataset import Dataset
@@ -46,12 +46,12 @@ def load(name: str, data_dir: Path | None = None) -> Dataset:
     training and a test dataset, or a function that returns either).
     """
     kind, _, rest = name.partition(":")
-    return OWN_DATA[kind](name, rest) if _is_own(name) else spec_of(name).load(data_dir)
+    return OWN_DATA[kind](name, rest) if is_own(name) else spec_of(name).load(data_dir)
 
 
 def load_texts(name: str, data_dir: Path | None = None, form: TextInput = "evidence") -> TextDataset:
     """A dataset of texts by its name, put into words as asked."""
-    spec = None if _is_own(name) else spec_of(name)
+    spec = None if is_own(name) else spec_of(name)
     if not isinstance(spec, TextSpec):
         known = ", ".join(known for known, spec in DATASETS.items() if isinstance(spec, TextSpec))
         raise FedadeError(f"dataset {name!r} holds images, not texts; choose {known}, or a model that reads images")
@@ -92,7 +92,8 @@ def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = N
     return spec_of(name).fetch(data_dir, target, progress)
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Whether a name stands for the user's own data."""
     kind, colon, _ = name.partition(":")
     return bool(colon) and kind in OWN_DATA
 
@@ -104,7 +105,7 @@ def _own_folder(name: str, location: str) -> Dataset:
         raise FedadeError(f"{name}: unknown option {option!r}; the one option is ?size=PIXELS")
     folder, reader = Path(path).expanduser(), ImageFolder(int(value) if question else None)
     dataset = decoded("folder", reader.files(folder), repr(reader), lambda: reader.read(folder))
-    return replace(dataset, name=name)
+    return replace(dataset, name=name, one_part=reader.has_one_part(folder))
 
 
 def _own_arrays(name: str, location: str) -> Dataset:
@@ -112,11 +113,7 @@ def _own_arrays(name: str, location: str) -> Dataset:
 
 
 def _own_torch(name: str, location: str) -> Dataset:
-    module_name, _, attribute = location.partition(":")
-    try:
-        value = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise FedadeError(f"{name} cannot be imported ({error}); expected torch:package.module:attribute") from error
+    value = import_attribute(location, name, "torch:package.module:attribute")
     if callable(value) and not isinstance(value, TorchDataset):
         value = value()
     train, test = value if isinstance(value, tuple) and len(value) == 2 else (value, None)

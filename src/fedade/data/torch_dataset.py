@@ -18,7 +18,7 @@ from fedade.data.readers.arrays import checked_inputs
 
 
 def from_torch(dataset: TorchDataset[Any], test: TorchDataset[Any] | None = None, name: str = "torch") -> Dataset:
-    """The dataset with its inputs stacked: bytes stay bytes, numbers become float32.
+    """The dataset with its inputs stacked: bytes stay bytes, rows of whole numbers stay so, others become float32.
 
     Without a test part every fifth example of a class is held out. Class names come from the dataset's
     `classes` where it has such a list, as torchvision's have.
@@ -65,8 +65,9 @@ def _pair(item: object, source: str, row: int) -> tuple[NDArray[np.generic], int
 
 
 def _as_array(example: object) -> NDArray[np.generic]:
-    """Bytes as they are, every other number as float32; pictures with their channels first."""
+    """Bytes and rows of whole numbers as they are, all else as float32; pictures with their channels first."""
     if isinstance(example, Image.Image):
         return np.asarray(example.convert("RGB")).transpose(2, 0, 1)
     array = example.detach().cpu().numpy() if isinstance(example, torch.Tensor) else np.asarray(example)
-    return cast("NDArray[np.generic]", array if array.dtype == np.uint8 else array.astype(np.float32))
+    whole = array.dtype == np.uint8 or (array.ndim == 1 and array.dtype.kind in "iu")
+    return cast("NDArray[np.generic]", array if whole else array.astype(np.float32))

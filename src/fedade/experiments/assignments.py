@@ -1,7 +1,7 @@
 """`--set key.path=value`, and the keys of version 0.1 that are still understood."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,7 +9,7 @@ import yaml
 
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import Settings, merged
-from fedade.methods import METHODS
+from fedade.methods import is_method
 
 _MOVED = {
     "rounds": "protocol", "participation": "protocol", "score_fresh": "protocol", "scored_clients": "protocol",
@@ -32,8 +32,26 @@ def with_setting(settings: Mapping[str, Any], assignment: str) -> Settings:
         raise FedadeError(f"--set {path}: {text!r} is not a value") from error
     if isinstance(value, str):
         value = _number(value)
-    keys = path.strip().split(".")
-    return _assigned(settings, ["method", *keys] if keys[0] in METHODS else keys, value, path)
+    return _assigned(settings, _keys(path.strip()), value, path)
+
+
+def _keys(path: str) -> list[str]:
+    """Where a path leads: a method's settings, if it begins with its name or with `package.module:Class`."""
+    module, colon, rest = path.partition(":")
+    first, *others = rest.split(".") if colon else path.split(".")
+    name = f"{module}:{first}" if colon else first
+    return ["method", name, *others] if is_method(name) else [name, *others]
+
+
+def refuse_idle(assignments: Sequence[str], methods: Sequence[str]) -> None:
+    """Refuse `METHOD.KEY=VALUE` for a method that does not run: whoever wrote it expects it to matter."""
+    for assignment in assignments:
+        first, *rest = _keys(assignment.partition("=")[0].strip())
+        if first == "method" and rest and is_method(rest[0]) and rest[0] not in methods:
+            raise FedadeError(
+                f"--set {assignment}: {rest[0]} does not run; add --method {rest[0]}, or set it for one of "
+                f"{', '.join(dict.fromkeys(methods))}"
+            )
 
 
 def _number(text: str) -> Any:
@@ -73,17 +91,17 @@ def in_present_words(settings: Mapping[str, Any], warn: Callable[[str], None] = 
 
 def _methods_in_present_words(settings: Settings, warn: Callable[[str], None]) -> Settings:
     own = settings.get("method") or {}
-    old = {key: value for key, value in own.items() if key not in METHODS}
+    old = {key: value for key, value in own.items() if not is_method(key)}
     if not old:
         return settings
     names = [_name(entry) for entry in settings.get("methods") or ()]
-    if len(set(names)) != 1 or names[0] not in METHODS:
+    if len(set(names)) != 1 or not is_method(names[0]):
         key = next(iter(old))
         raise FedadeError(f"method.{key}: say which method's, for example fed-ade.{key}")
     (name,) = set(names)
     for key in old:
         warn(f"method.{key} is {name}.{key} now, and will not be understood by the next version")
-    kept = {key: value for key, value in own.items() if key in METHODS}
+    kept = {key: value for key, value in own.items() if is_method(key)}
     return {**settings, "method": {**kept, name: merged(kept.get(name, {}), old)}}
 
 

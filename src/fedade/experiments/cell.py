@@ -10,6 +10,7 @@ from fedade.core.identity import digest
 from fedade.core.method import Method
 from fedade.experiments.assignments import in_present_words, with_setting
 from fedade.experiments.settings import Experiment, MethodEntry, Settings, experiment_from, merged
+from fedade.methods import code_digest
 from fedade.reporting.names import BENCHMARKS, METHODS
 from fedade.reporting.outcomes import COMMON, Label
 
@@ -77,7 +78,7 @@ class Cell:
         plain["methods"] = [{"name": entry.name, entry.method: {}}]
         plain["method"] = {entry.method: merged(plain["method"].get(entry.method, {}), entry.settings)}
         settings = in_present_words(reduce(with_setting, assignments, plain))
-        changed = experiment_from(settings)
+        changed = experiment_from(settings).identified()
         return replace(self, experiment=changed.of_one(changed.entry, self.seed))
 
     def computed_on(self, device: str, data_dir: Path | None) -> "Cell":
@@ -93,12 +94,13 @@ class Cell:
     @cached_property
     def _what_is_computed(self) -> Settings:
         """All settings with their defaults; of the methods' only this one's."""
-        identity = self.experiment.identity()
+        identity, written = self.experiment.identity(), code_digest(self.method)
+        code = {} if written is None else {"code_digest": written}
         return {
             "schema": SCHEMA,
             "scenario": identity["scenario"],
             "protocol": identity["protocol"],
-            "method": {"name": self.method, **self._computed_settings},
+            "method": {"name": self.method, **code, **self._computed_settings},
             "seed": self.seed,
         }
 

@@ -140,6 +140,22 @@ def texts() -> Settings:
     }
 
 
+def own() -> Settings:
+    """A model and data of the user's own: nothing is trained, and nothing is tuned to any dataset."""
+    return {
+        "scenario": {
+            "dataset": "",
+            "model": "",
+            "pretraining": "none",
+            "num_clients": 20,
+            "num_timesteps": 50,
+            "samples": 32,
+            "reference_size": 100,
+        },
+        "protocol": {"rounds": 1, "participation": 0.5},
+    }
+
+
 PRESETS: Mapping[str, Callable[[], Settings]] = {
     "digits-label": lambda: digits("label"),
     "digits-covariate": lambda: digits("covariate"),
@@ -151,6 +167,7 @@ PRESETS: Mapping[str, Callable[[], Settings]] = {
     "cifar10-c": lambda: images("cifar10-c", "covariate", 50),
     "cifar100-c": lambda: images("cifar100-c", "covariate", 30),
     "lama-label": texts,
+    "own": own,
 }
 
 DEFAULT = "digits-label"

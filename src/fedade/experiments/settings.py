@@ -19,8 +19,8 @@ from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.precision import Precision
-from fedade.methods import METHODS, settings_of
-from fedade.scenarios.settings import ScenarioSettings
+from fedade.methods import is_method, method_class, settings_of
+from fedade.scenarios import ScenarioSettings, identified
 
 Settings = dict[str, Any]
 """Nested settings as they are written: dicts, lists and values."""
@@ -96,8 +96,7 @@ class MethodEntry(BaseModel):
     @field_validator("method")
     @classmethod
     def _registered(cls, method: str) -> str:
-        if method not in METHODS:
-            raise ValueError(f"unknown method {method!r}{hint(method, METHODS)}")
+        method_class(method)
         return method
 
     @model_serializer
@@ -162,6 +161,10 @@ class Experiment(BaseModel):
         settings = {name: settings for name, settings in self.method.items() if name == entry.method}
         return self.model_copy(update={"methods": (entry,), "seeds": (seed,), "method": settings})
 
+    def identified(self) -> "Experiment":
+        """The same, which says what weights and data of the user's own it has; others than it said are refused."""
+        return self.model_copy(update={"scenario": identified(self.scenario)})
+
     def as_plain(self) -> Settings:
         """Nested dicts and lists, as written to `config.yaml`."""
         plain: Settings = json.loads(self.model_dump_json())
@@ -175,11 +178,10 @@ class Experiment(BaseModel):
 
 
 def build_method(name: str, settings: Mapping[str, Any]) -> Method:
-    """A registered method with its settings; one that it does not have is an error that names the nearest."""
-    if name not in METHODS:
-        raise FedadeError(f"method.{name}: unknown method {name!r}{hint(name, METHODS)}")
+    """A method with its settings; one that it does not have is an error that names the nearest."""
+    make = method_class(name)
     try:
-        return METHODS[name](**settings)
+        return make(**settings)
     except ValidationError as error:
         raise FedadeError(explain(error, name)) from error
 
@@ -217,6 +219,6 @@ def explain(error: ValidationError, prefix: str) -> str:
 
 
 def _settings_hint(key: str, method: str, where: str) -> str:
-    if method not in METHODS:
+    if not method or not is_method(method):
         return f" in {where}; docs/configuration.md shows all"
     return f" of {method}{hint(key, settings_of(method))}"

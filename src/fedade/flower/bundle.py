@@ -8,28 +8,39 @@ from fedade.core import storage
 from fedade.core.deployment import Deployment, load_deployment
 from fedade.core.errors import FedadeError
 from fedade.core.split import Split
-from fedade.models import build
-from fedade.models.image import Pixels
-from fedade.scenarios import ScenarioSettings
+from fedade.models import build, standardising
+from fedade.models.foreign import brought_module
+from fedade.scenarios import PretrainingSettings, ScenarioSettings
+from fedade.scenarios.bringing import load_brought
+from fedade.scenarios.own_models import builder_of
 
-STRUCTURE = "structure"
+STRUCTURE = "bundle"
 """The metadata entry that describes the network."""
 
 
 def write_bundle(path: Path, deployment: Deployment, settings: ScenarioSettings) -> str:
     """Store a deployment with its structure; returns its digest."""
-    pixels = deployment.network.body.get_submodule("0")
-    structure = {
-        "model": settings.model,
-        "personal": list(settings.personal),
-        "input_shape": list(deployment.reference.inputs.shape[1:]),
-        "num_classes": deployment.num_classes,
-        "seed": settings.pretraining.seed,
-        "pixel_mean": pixels.get_buffer("mean").flatten().tolist(),
-        "pixel_deviation": pixels.get_buffer("deviation").flatten().tolist(),
-    }
+    structure = _structure(deployment, settings, settings.pretraining)
     deployment.save(path, {STRUCTURE: json.dumps(structure)})
     return digest(path)
+
+
+def _structure(
+    deployment: Deployment, settings: ScenarioSettings, recipe: PretrainingSettings | None
+) -> dict[str, object]:
+    """How to build the network again; that of a model which was brought by what builds it, on every host."""
+    common = {"model": settings.model, "personal": list(settings.personal)}
+    if recipe is None:
+        return {**common, "model": builder_of(settings.model), "unit_pixels": settings.pixels == "unit"}
+    first = deployment.network.body.get_submodule("0")
+    return {
+        **common,
+        "input_shape": list(deployment.reference.inputs.shape[1:]),
+        "num_classes": deployment.num_classes,
+        "seed": recipe.seed,
+        "pixel_mean": first.get_buffer("mean").flatten().tolist(),
+        "pixel_deviation": first.get_buffer("deviation").flatten().tolist(),
+    }
 
 
 def read_bundle(path: Path, expected: str) -> Deployment:
@@ -41,10 +52,12 @@ def read_bundle(path: Path, expected: str) -> Deployment:
     structure = json.loads(storage.load_tensors(path)[1].get(STRUCTURE, "null"))
     if structure is None:
         raise FedadeError(f"deployment {path} does not describe its network; write it with `fedade flower init`")
-    pixels = Pixels(structure["pixel_mean"], structure["pixel_deviation"], scale=1.0)
-    network = build(
-        structure["model"], tuple(structure["input_shape"]), structure["num_classes"], pixels, structure["seed"]
-    )
+    if "unit_pixels" in structure:
+        model = brought_module(structure["model"])
+        return load_brought(path, model, tuple(structure["personal"]), structure["unit_pixels"])
+    shape = tuple(structure["input_shape"])
+    first = standardising(structure["pixel_mean"], structure["pixel_deviation"], shape)
+    network = build(structure["model"], shape, structure["num_classes"], first, structure["seed"])
     return load_deployment(path, network, Split(tuple(structure["personal"])))
 
 

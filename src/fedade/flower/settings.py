@@ -7,13 +7,22 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedade.core import storage
+from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.experiments.assignments import in_present_words
 from fedade.experiments.settings import Experiment, experiment_from
+from fedade.methods import METHODS
 
 CONFIG = "fedade.yaml"
 """The file in the app's folder that names model, stream and method."""
+
+SHAREABLE = (
+    "accuracy_pre", "accuracy_post", "accuracy_fresh", "severity", "true_prior", "state_bytes", "passes",
+    "learning_rate", "s_unc", "s_rep", "s", "prior", "trust", "novelty", "risk", "alignment", "unknown", "entropy",
+    "reliable", "reset", "anchor_confidence", "averaged_views", "weight_local", "weight_bank", "trusted",
+)  # fmt: skip
+"""Columns that clients may tell, of all methods here; a test keeps them together. Methods from outside have others."""
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -155,6 +164,9 @@ def read_task(folder: Path) -> FlowerTask:
 
 def _refuse_unfit(task: FlowerTask) -> None:
     experiment, flower = task.experiment, task.flower
+    unknown = [name for name in flower.share if name not in SHAREABLE] if flower.share != "everything" else []
+    if unknown and experiment.methods[0].method in METHODS:
+        raise FedadeError(f"flower.share: clients have no column {unknown[0]!r}{hint(unknown[0], SHAREABLE)}")
     if len(experiment.methods) > 1 or len(experiment.seeds) > 1:
         raise FedadeError(
             f"methods: a Flower run has one method and one seed, not {len(experiment.methods)} and "

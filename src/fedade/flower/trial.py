@@ -53,10 +53,12 @@ class Trial:
 
     def run(self) -> dict[str, Any]:
         """Run the task to its end, or continue it; returns its summary."""
-        claim(self.out, CONFIG, self.task.experiment.identity())
+        identity = self.task.experiment.identity()
+        claim(self.out, CONFIG, identity, write=False)
         if not (self.out / "summary.json").exists():
             scenario = self.task.experiment.scenario
             build_deployment(scenario, "cpu", cache_dir(), lambda done, of: self.report("pre-training", done, of))
+            claim(self.out, CONFIG, identity)  # not before the model is there: a start that fails must leave no claim
             (self.out / STATUS).unlink(missing_ok=True)
             with _interruptible(), ProcessGroup() as processes:
                 self._run(processes)

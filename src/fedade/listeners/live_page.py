@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from fedade.core import storage, trace
+from fedade.core.errors import FedadeError
 from fedade.listeners.stored import StoredCell, rows_of, stored_cells
-from fedade.methods import METHODS
+from fedade.methods import method_class
 from fedade.reporting import names
 from fedade.reporting.page import Page, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
@@ -100,13 +101,20 @@ def _known(cell: StoredCell) -> tuple[Recording, Result] | None:
     table = rows_of(cell.info)
     if table is None:
         return None
-    oracle = labels["method"] in METHODS and METHODS[str(labels["method"])]().card.oracle
+    oracle = _is_oracle(str(labels["method"]))
     started, latest = (
         _modified(path.with_name("cell.json")),
         max(map(_modified, path.parent.rglob("rows-*")), default=0),
     )
     found = result(table, name, int(labels["seed"]), oracle, max(0, latest - started) / 1e9)
     return Recording(name, found.seed, oracle, partial(_shown, table, path)), found
+
+
+def _is_oracle(method: str) -> bool:
+    try:
+        return method_class(method)().card.oracle
+    except FedadeError:  # a method from outside that is not at hand where the page is
+        return False
 
 
 @lru_cache(maxsize=512)

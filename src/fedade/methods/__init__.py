@@ -1,11 +1,18 @@
-"""Methods by name. A new one is one file and one line here."""
+"""Methods by name. A new one is one file and one line here; others may come from outside, by an import path."""
 
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from fedade.core.choices import hint
+from fedade.core.errors import FedadeError
+from fedade.core.identity import digest
+from fedade.core.importing import import_attribute
 from fedade.core.method import Method
 from fedade.methods.atlas.method import Atlas
 from fedade.methods.atp import Atp
@@ -70,8 +77,60 @@ METHODS: Mapping[str, Callable[..., Method]] = {
 }
 
 
+ENTRY_POINTS = "fedade.methods"
+"""The group under which installed packages name methods of theirs."""
+
+
+def installed_methods() -> dict[str, str]:
+    """Methods of installed packages: names and import paths. None of them can take the name of one of ours."""
+    points = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    return {name: path for name, path in points.items() if name not in METHODS}
+
+
+def is_method(name: str) -> bool:
+    """Whether a name is a method's, or the import path of one, which may still be wrong."""
+    return name in METHODS or ":" in name or name in installed_methods()
+
+
+def method_class(name: str) -> Callable[..., Method]:
+    """What makes a method: registered here or by an installed package, or a class at `package.module:Class`."""
+    if name in METHODS:
+        return METHODS[name]
+    path = name if ":" in name else installed_methods().get(name)
+    if path is None:
+        raise FedadeError(f"unknown method {name!r}{hint(name, [*METHODS, *installed_methods()])}")
+    make = import_attribute(path, f"method {name}", "package.module:Class")
+    kind = getattr(make, "func", make)
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        raise FedadeError(
+            f"method {name} is a {type(make).__name__}; it must be a class that derives from fedade.Method"
+        )
+    chosen: Callable[..., Method] = make
+    return chosen
+
+
 def settings_of(name: str) -> Mapping[str, FieldInfo]:
-    """The settings that a registered method has."""
-    make: Any = METHODS[name]
+    """The settings that a method has."""
+    make: Any = method_class(name)
     fields: Mapping[str, FieldInfo] = getattr(make, "func", make).model_fields
     return fields
+
+
+def code_digest(name: str) -> str | None:
+    """A name for the text of a method from outside, so that a changed one is run again; None for those here."""
+    if name in METHODS:
+        return None
+    make: Any = method_class(name)
+    modules = {kind.__module__ for kind in getattr(make, "func", make).__mro__}
+    outside = sorted(module for module in modules if module.partition(".")[0] not in _NOT_OUTSIDE)
+    return digest(*(_text(module) for module in outside))
+
+
+_NOT_OUTSIDE = ("fedade", "pydantic", "builtins", "abc", "typing")
+
+
+def _text(module: str) -> bytes:
+    try:
+        return inspect.getsource(sys.modules[module]).encode()
+    except (OSError, TypeError):  # there is none, as of what was typed into an interpreter
+        return module.encode()

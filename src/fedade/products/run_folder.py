@@ -25,6 +25,7 @@ from fedade.reporting.results import Result, rows, run_table
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
+from fedade.scenarios.own_testbed import OWN_STREAMS, OwnTestbed
 
 CONFIG = "config.yaml"
 
@@ -50,14 +51,21 @@ def fingerprint(experiment: Experiment) -> str:
     return digest(storage.as_json(experiment.identity()))[:8]
 
 
-def run(experiment: Experiment, folder: Path, listener: Listener | None = None, jobs: int = 1) -> Run:
+def run(
+    experiment: Experiment,
+    folder: Path,
+    listener: Listener | None = None,
+    jobs: int = 1,
+    testbed: OwnTestbed | None = None,
+) -> Run:
     """Run what is not yet done, then write trace, summary, figures and report page."""
     folder, listener = folder.resolve(), listener or Listener()
     check_device(experiment.execution.device)
     cells, identity = cells_of(experiment), experiment.identity()
     claim(folder, CONFIG, identity, write=False)
     todo = unfinished(cells, folder, retry_failed=True)
-    with executor_of("local", min(jobs, max(1, len(todo))), experiment.execution.on_gpu, listener) as executor:
+    jobs = min(jobs, max(1, len(todo)))
+    with executor_of("local", jobs, experiment.execution.on_gpu, listener, testbed) as executor:
         for error in prepare(todo, executor):
             raise error
         claim(folder, CONFIG, identity)
@@ -100,12 +108,13 @@ def write_report(folder: Path) -> Path:
     table = complete(trace.read(folder / "trace.parquet"), folder / "trace.parquet")
     save(figures(table), folder / "figures")
     scenario = experiment.scenario
+    own = scenario.dataset == OWN_STREAMS
     content = Page(
-        title=f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
+        title=OWN_STREAMS if own else f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
         tables=[run_table(rows(results))],
         scenes=pack([Scene({}, [_recording(table, one) for one in results])]),
         config=experiment.identity(),
-        command=f"fedade run {shlex.quote(str(folder / CONFIG))}",
+        command="fedade.simulate(...)" if own else f"fedade run {shlex.quote(str(folder / CONFIG))}",
         facts={
             "clients": str(scenario.num_clients),
             "timesteps": str(scenario.num_timesteps),

@@ -1,4 +1,4 @@
-"""Simulate from Python: what `fedade run` does, with listeners of one's own."""
+"""Simulate from Python: what `fedade run` does, with scenarios, methods and listeners of one's own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,18 +7,36 @@ from typing import Any
 
 import pyarrow as pa
 
+from fedade.adapter.choosing import describe
 from fedade.core import trace
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
 from fedade.core.events import Listener, Listeners
+from fedade.core.method import Method
+from fedade.core.optional import OptionalModule
+from fedade.core.scenario import Streams
 from fedade.experiments.assignments import in_present_words
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from, merged
 from fedade.products.run_folder import Run, fingerprint, run
+from fedade.reporting.figures import Figures, figures
 from fedade.reporting.results import Result, ResultRow, rows
+from fedade.scenarios.own_testbed import OwnTestbed, StreamsOfSeed, own_testbed
+
+pandas = OptionalModule("pandas")
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """What a simulation found; its folder holds the page, the figures and every cell."""
+class Results:
+    """What a simulation found; its folder holds the page, the figures and every cell.
+
+    >>> import tempfile
+    >>> small = {"num_clients": 4, "num_timesteps": 2, "samples": 10, "pretraining": {"epochs": 1}}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = simulate(["source"], {"scenario": small}, out=folder)
+    ...     [row.method for row in results.table], results.page.name, sorted(results.figures)[0]
+    (['source'], 'report.html', 'accuracy')
+    """
 
     run: Run
 
@@ -33,7 +51,7 @@ class Simulation:
         return self.folder / "report.html"
 
     @property
-    def results(self) -> tuple[Result, ...]:
+    def by_seed(self) -> tuple[Result, ...]:
         """One result per method and seed."""
         return self.run.results
 
@@ -44,8 +62,18 @@ class Simulation:
 
     @property
     def trace(self) -> pa.Table:
-        """One row per method, seed, client and timestep; `.to_pandas()` makes a data frame of it."""
+        """One row per method, seed, client and timestep, as an Arrow table."""
         return trace.read(self.folder / "trace.parquet")
+
+    def data_frame(self) -> Any:
+        """The same as a data frame of pandas, which must be installed."""
+        pandas.DataFrame  # noqa: B018 - says what to install, where Arrow would not
+        return self.trace.to_pandas()
+
+    @property
+    def figures(self) -> Figures:
+        """Matplotlib's figures of the trace, by name."""
+        return figures(self.trace)
 
     @property
     def failed(self) -> dict[str, str]:
@@ -54,34 +82,66 @@ class Simulation:
 
 
 def simulate(
-    methods: Sequence[str | Mapping[str, Any]],
-    scenario: str | Mapping[str, Any] = "digits-label",
+    methods: Sequence[str | Mapping[str, Any] | Method],
+    scenario: str | Mapping[str, Any] | Deployment = "digits-label",
+    streams: Streams | StreamsOfSeed | None = None,
     *,
     seeds: Sequence[int] = (0,),
+    protocol: Mapping[str, Any] | None = None,
     listeners: Sequence[Listener] = (),
     out: Path | str | None = None,
     jobs: int = 1,
-) -> Simulation:
+) -> Results:
     """Run methods on drifting clients with hidden labels, or continue where an earlier call stopped.
 
-    `methods` are names, or `{name: settings}`; `scenario` is a preset, a file, or settings as a file would hold them
-    (with `preset` to build on one). Listeners hear of every timestep. Without `out` the folder is `runs/NAME-HASH`.
+    `methods` are names, `{name: settings}` or objects. `scenario` is a preset, a file, settings as a file would hold
+    them (with `preset` to build on one), or a deployment of yours with its `streams` (`drifting_streams`,
+    `recorded_streams`, or a function from a seed to them). `protocol` has the rounds and who takes part; listeners hear
+    of every timestep. Without `out` the folder is `runs/NAME-HASH`.
 
-    >>> small = {"num_clients": 4, "num_timesteps": 2, "samples": 10, "pretraining": {"epochs": 1}}
-    >>> import tempfile
+    >>> import tempfile, torch, fedade
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> inputs, labels = torch.rand(90, 4), torch.arange(90) % 3
+    >>> deployment = fedade.deploy(model, (inputs[:60], labels[:60]))
+    >>> streams = fedade.drifting_streams(inputs[60:], labels[60:], num_clients=4, num_timesteps=2, samples=10)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = simulate(["source", {"tent": {"adaptation_steps": 2}}], {"scenario": small}, out=folder)
-    ...     [row.method for row in found.table], len(found.trace)
-    (['source', 'tent'], 16)
+    ...     results = simulate(["source", {"fed-ade-plus": {"memory": 0}}], deployment, streams, out=folder)
+    ...     [row.method for row in results.table], len(results.trace)
+    (['source', 'fed-ade-plus'], 16)
     """
-    named = isinstance(scenario, str)
-    settings = settings_from(scenario) if isinstance(scenario, str) else _built_on(scenario)
-    experiment = experiment_from(in_present_words({**settings, "methods": list(methods), "seeds": list(seeds)}))
-    name = Path(str(scenario)).stem if named else "simulation"
+    testbed, settings, name = _prepared(scenario, streams, seeds)
+    chosen = [_written(method) for method in methods]
+    asked = {"methods": chosen, "seeds": list(seeds), "protocol": {**settings.get("protocol", {}), **(protocol or {})}}
+    experiment = experiment_from(in_present_words({**settings, **asked}))
+    if testbed is None:
+        experiment = experiment.identified()
+    elif jobs > 1:
+        raise FedadeError(f"jobs={jobs}: deployments and streams that were brought run in this process; leave jobs out")
     folder = Path(out) if out is not None else Path("runs") / f"{name}-{fingerprint(experiment)}"
-    return Simulation(run(experiment, folder, Listeners(list(listeners)), jobs))
+    return Results(run(experiment, folder, Listeners(list(listeners)), jobs, testbed))
 
 
-def _built_on(settings: Mapping[str, Any]) -> dict[str, Any]:
-    rest = {key: value for key, value in settings.items() if key != "preset"}
-    return merged(settings_from(settings["preset"]), rest) if "preset" in settings else rest
+def _prepared(
+    scenario: str | Mapping[str, Any] | Deployment, streams: Streams | StreamsOfSeed | None, seeds: Sequence[int]
+) -> tuple[OwnTestbed | None, dict[str, Any], str]:
+    """A testbed that was brought, settings as a file would hold them, and the beginning of the folder's name."""
+    if isinstance(scenario, Deployment):
+        if streams is None:
+            raise FedadeError("a deployment needs streams; pass fedade.drifting_streams(inputs, labels), or your own")
+        testbed, own = own_testbed(scenario, streams, seeds[0] if seeds else 0)
+        device = str(scenario.source_prior.device)
+        return testbed, {"scenario": own.model_dump(mode="json"), "execution": {"device": device}}, "simulation"
+    if streams is not None:
+        raise FedadeError("streams go with a deployment; pass fedade.deploy(model, held_out) in place of a scenario")
+    if isinstance(scenario, str):
+        return None, settings_from(scenario), Path(scenario).stem
+    rest = {key: value for key, value in scenario.items() if key != "preset"}
+    return None, merged(settings_from(scenario["preset"]), rest) if "preset" in scenario else rest, "simulation"
+
+
+def _written(method: str | Mapping[str, Any] | Method) -> Any:
+    """A method as files name it; an object by its class and settings."""
+    if not isinstance(method, Method):
+        return method
+    said = describe(method)
+    return {said["method"]: said["settings"]}

@@ -2,6 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
 
 from fedade.client_map import Vectorised, loop
 from fedade.client_map.side_by_side import side_by_side
@@ -90,6 +95,8 @@ def client_maps(
     if execution.client_map == "loop":
         return Maps(loop, loop)
     deployment = scenario.deployment
+    if execution.client_map == "auto" and deployment.origin and not can_be_vectorised(deployment):
+        return Maps(loop, loop)
     clients = Vectorised(_clients_at_once(deployment, federations * samples, execution.on_gpu))
     size = sum(value.numel() for value in deployment.parameters.values())
     alone = size > SMALL_NETWORK and not entries_per_token(deployment.network) and not keeps_body
@@ -97,6 +104,23 @@ def client_maps(
         return Maps(side_by_side, side_by_side, loop)
     personal = Vectorised(_clients_at_once(deployment, federations * max(samples, labelled), execution.on_gpu))
     return Maps(clients, clients, Vectorised() if federations > 1 else loop, personal)
+
+
+def can_be_vectorised(deployment: Deployment) -> bool:
+    """Whether passes and gradients of a model that was brought can be made for several clients at once."""
+    network, parameters = deployment.network, deployment.parameters
+    inputs = deployment.reference.inputs[:2]
+    moved = {name: value for name, value in parameters.items() if value.is_floating_point()}
+
+    def gradient(batch: Tensor) -> Any:
+        return grad(lambda own: network.logits({**parameters, **own}, batch).logsumexp(-1).sum())(moved)
+
+    try:
+        together = vmap(gradient)(torch.stack([inputs, inputs.flip(0)]))
+    except Exception:  # noqa: BLE001 - whatever PyTorch, or a stranger's code, says of a batch of batches
+        return False
+    alone = gradient(inputs)
+    return all(torch.allclose(together[name][0], value, 1e-3, 1e-4) for name, value in alone.items())
 
 
 def _clients_at_once(deployment: Deployment, samples: int, on_gpu: bool) -> int:

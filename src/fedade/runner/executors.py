@@ -18,6 +18,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo, Listener, RowsOnDemand
 from fedade.core.optional import OptionalModule
 from fedade.runner.work import Worker
+from fedade.scenarios.own_testbed import OwnTestbed
 
 ray = OptionalModule("ray", "ray")
 
@@ -233,8 +234,13 @@ def _silently(work: Work[T, R], task: T) -> R:
 
 
 @contextmanager
-def executor_of(name: str, jobs: int, on_gpu: bool, listener: Listener) -> Iterator[Executor]:
-    """An executor by its name on the command line; its processes end with the context."""
+def executor_of(
+    name: str, jobs: int, on_gpu: bool, listener: Listener, testbed: OwnTestbed | None = None
+) -> Iterator[Executor]:
+    """An executor by its name on the command line; its processes end with the context.
+
+    A testbed that the user made stays in this process.
+    """
     if name == "ray":
         if jobs > 1:
             raise FedadeError(f"--engine ray --jobs {jobs}: Ray decides how many cells run at once; leave --jobs out")
@@ -244,7 +250,7 @@ def executor_of(name: str, jobs: int, on_gpu: bool, listener: Listener) -> Itera
         with closing(Processes(jobs, listener)) as processes:
             yield processes
     else:
-        yield InProcess(Worker(listener))
+        yield InProcess(Worker(listener, brought=testbed))
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def prepare(cells: Iterable[Cell], executor: Executor) -> list[FedadeError]:
 
 _OF_THE_MODEL = {
     "dataset", "data_dir", "kind", "model", "personal", "source", "train_size", "reference_size", "pretraining",
-    "text",
+    "text", "head", "pixels", "weights_digest", "data_digest",
 }  # fmt: skip
 """Settings that may change the deployed model."""
 

@@ -28,6 +28,7 @@ from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, reached_time
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
 from fedade.scenarios import ScenarioSettings, Testbed, build_testbed
+from fedade.scenarios.own_testbed import OwnTestbed
 from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS
 from fedade.tuning.trials import Tuning, fitted, tuned_from_store
@@ -64,6 +65,8 @@ class Worker:
 
     listener: Listener
     testbeds: dict[str, Testbed] = field(default_factory=dict)
+    brought: OwnTestbed | None = None
+    """The testbed of all cells, where the user made it."""
 
     def prepare(self, preparation: Preparation) -> FedadeError | None:
         """Train and store a model, unless it is there; what hinders it."""
@@ -151,14 +154,16 @@ class Worker:
                 self.listener.on_rows(cell, world.timestep, partial(collect, [rows], number))
         checkpoints.finish(world)
 
-    def _fitted(self, method: Method, experiment: Experiment, testbed: Testbed) -> tuple[Method, dict[str, str]]:
+    def _fitted(
+        self, method: Method, experiment: Experiment, testbed: Testbed | OwnTestbed
+    ) -> tuple[Method, dict[str, str]]:
         """The method with calibrated constants where it asks for them, and a record of which."""
         if method.constants == "set":
             return method, {}
         tuning = self.tuning(method, experiment, testbed)
         return fitted(method, tuning), {"constants": json.dumps(tuning.chosen, sort_keys=True)}
 
-    def tuning(self, method: Method, experiment: Experiment, testbed: Testbed | None = None) -> Tuning:
+    def tuning(self, method: Method, experiment: Experiment, testbed: Testbed | OwnTestbed | None = None) -> Tuning:
         """Constants of a method for an experiment's deployment, from the store or found now on simulated drift."""
         testbed = testbed or self._testbed(experiment, Preparation(experiment).title)
         alone = experiment.protocol.model_copy(update={"scored_clients": None, "score_fresh": False})
@@ -181,8 +186,10 @@ class Worker:
                 lambda done: self.listener.on_preparation(f"calibrating {experiment.entry.method}", done, TRIALS),
             )
 
-    def _testbed(self, experiment: Experiment, title: str) -> Testbed:
+    def _testbed(self, experiment: Experiment, title: str) -> Testbed | OwnTestbed:
         """The testbed of an experiment; another one than the last takes its place."""
+        if self.brought is not None:
+            return self.brought
         execution, scenario = experiment.execution, experiment.scenario
         cache = cache_dir()
         common = scenario.model_copy(update={"schedule": ScenarioSettings().schedule})

@@ -16,13 +16,13 @@ from fedade.core.provenance import provenance
 from fedade.core.split import Split
 from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset, Labelled
-from fedade.models import MODELS, build
-from fedade.models.image import Pixels
+from fedade.models import MODELS, OF_TABLES, build, standardising
 from fedade.models.text import build_text, is_text
 from fedade.scenarios.measuring import measured_deployment
+from fedade.scenarios.own_models import FILE, own_deployment
 from fedade.scenarios.partition import Partition, source_prior
 from fedade.scenarios.pretraining import Progress, pretrain
-from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
 
 RECIPE_VERSION = 3
 """Part of every key: raised when the same settings would give another model."""
@@ -55,8 +55,17 @@ def deploy(
     store: Path,
     progress: Progress,
 ) -> Deployment:
-    """The deployment of these settings; weights and what is measured of them are read from the store or put there."""
-    network = _network(dataset, parts.trained, settings)
+    """The deployment of these settings, brought or trained; weights and measurements are kept in the store."""
+    if settings.reference_size > len(parts.held_out):
+        raise FedadeError(
+            f"scenario.reference_size: {settings.reference_size} examples are asked for and {len(parts.held_out)} are "
+            f"held out; set it to {len(parts.held_out)} or less, or bring more data"
+        )
+    if settings.pretraining is None:
+        return own_deployment(dataset, parts, settings, store).to(device)
+    if settings.model.startswith(FILE):
+        raise FedadeError(f"scenario.model: {settings.model} is never trained; set scenario.pretraining to none")
+    network = _network(dataset, parts.trained, settings, settings.pretraining)
     split = Split(settings.personal)
     initial = network.initial_parameters()
     split.check(initial)
@@ -95,22 +104,48 @@ def deploy(
     return replace(deployed, reference=deployed.reference._replace(inputs=encoded))
 
 
-def _network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings) -> Network:
-    texts = len(dataset.input_shape) == 1
-    if texts != is_text(settings.model):
-        read, wanted = ("texts", "tiny-llama or hf:NAME_OR_PATH") if texts else ("images", "small-cnn or resnet18")
-        raise FedadeError(f"scenario.model: {settings.model} does not read the {read} of {dataset.name}; use {wanted}")
-    return _text_network(dataset, settings) if texts else _image_network(dataset, trained, settings)
+def _network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings, recipe: PretrainingSettings) -> Network:
+    holds, wanted = _kind_of_inputs(trained)
+    if holds not in _readable(settings.model):
+        raise FedadeError(f"scenario.model: {settings.model} does not read the {holds} of {dataset.name}; use {wanted}")
+    if holds == "texts":
+        return _text_network(dataset, settings, recipe)
+    first = standardising(*_moments(trained), dataset.input_shape)
+    return build(settings.model, dataset.input_shape, dataset.num_classes, first, recipe.seed)
 
 
-def _text_network(dataset: Dataset, settings: ScenarioSettings) -> Network:
-    if settings.pretraining.augment:
+def _text_network(dataset: Dataset, settings: ScenarioSettings, recipe: PretrainingSettings) -> Network:
+    if recipe.augment:
         raise FedadeError("scenario.pretraining.augment: flips and shifts are for images; set it to false")
     adapters = settings.text.model_dump(include={"rank", "alpha", "targets", "shared_layers", "first_layer"})
-    return build_text(settings.model, dataset.num_classes, **adapters, seed=settings.pretraining.seed)
+    return build_text(settings.model, dataset.num_classes, **adapters, seed=recipe.seed)
 
 
-def _image_network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings) -> Network:
-    sample = trained.inputs[:: max(1, len(trained) // 5000)].astype(np.float64) / 255
-    pixels = Pixels(sample.mean((0, 2, 3)).round(4).tolist(), sample.std((0, 2, 3)).clip(1e-3).round(4).tolist())
-    return build(settings.model, dataset.input_shape, dataset.num_classes, pixels, settings.pretraining.seed)
+def _kind_of_inputs(examples: Labelled) -> tuple[str, str]:
+    """What examples are, and models that read them."""
+    if examples.inputs.ndim > 2:
+        return "images", "small-cnn or resnet18"
+    if examples.inputs.dtype.kind == "i":
+        return "texts", "tiny-llama or hf:NAME_OR_PATH"
+    return "tables", "mlp"
+
+
+def _readable(model: str) -> tuple[str, ...]:
+    """What a model reads; one from elsewhere may read either."""
+    if is_text(model):
+        return ("texts",)
+    if model in MODELS:
+        return ("tables",) if model in OF_TABLES else ("images",)
+    return ("images", "tables")
+
+
+def _moments(trained: Labelled) -> tuple[list[float], list[float]]:
+    """Means and deviations of the channels of images, or of the columns of a table."""
+    sample = trained.inputs[:: max(1, len(trained) // 5000)].astype(np.float64)
+    if sample.ndim == 2:
+        return sample.mean(0).tolist(), sample.std(0).clip(1e-6).tolist()
+    if trained.inputs.dtype != np.uint8:
+        return sample.mean((0, 2, 3)).tolist(), sample.std((0, 2, 3)).clip(1e-6).tolist()
+    shades = sample / 255
+    mean, deviation = shades.mean((0, 2, 3)).round(4), shades.std((0, 2, 3)).clip(1e-3).round(4)
+    return (torch.tensor(mean.tolist()) * 255).tolist(), (torch.tensor(deviation.tolist()) * 255).tolist()

@@ -27,7 +27,12 @@ class Partition(NamedTuple):
 def partition(dataset: Dataset, settings: ScenarioSettings) -> Partition:
     """80 of 100 training examples train. Labels shift on the other 20, inputs on the test examples; what is left
     of the two is held out. With `train_size` the training side is divided by number and the test side is streamed.
+    Where nothing is trained, a quarter of what the model has not seen is held out and the rest is streamed.
     """
+    if settings.pretraining is None:
+        unseen = dataset.whole if dataset.one_part else dataset.test
+        first, rest = _stratified(unseen.labels, 0.25)
+        return Partition(unseen.select(first[:0]), unseen.select(first), unseen.select(rest))
     if settings.train_size is not None:
         if settings.train_size >= len(dataset.train):
             raise FedadeError(

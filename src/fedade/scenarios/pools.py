@@ -24,6 +24,12 @@ IMAGES_SEED = 0
 
 def corruption_names(dataset: Dataset, settings: ScenarioSettings) -> tuple[str, ...]:
     """The corruptions that clients are assigned, in turn."""
+    images = len(dataset.input_shape) == 3 and dataset.train.inputs.dtype == np.uint8
+    if settings.shifts_inputs and not images:
+        raise FedadeError(
+            f"scenario.kind: {settings.kind} corrupts images of bytes, and {dataset.name} holds "
+            f"{dataset.train.inputs.dtype} {list(dataset.input_shape)}; choose label or none, or store uint8 images"
+        )
     grey = dataset.input_shape[0] == 1
     known, standard = (SENSOR_CORRUPTIONS, SENSOR_STANDARD) if grey else (CORRUPTIONS, STANDARD)
     if not settings.shifts_inputs:

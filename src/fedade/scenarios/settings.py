@@ -1,9 +1,9 @@
 """What a scenario can be told: the dataset, the shift, the model and how it was trained."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from fedade.core.choices import hint
 from fedade.data.texts import TextInput
@@ -17,6 +17,10 @@ def _known_schedule(name: str) -> str:
     if name not in SCHEDULES:
         raise ValueError(f"there is no such schedule{hint(name, SCHEDULES)}")
     return name
+
+
+def _none_in_words(written: Any) -> Any:
+    return None if written == "none" else written
 
 
 ScheduleName = Annotated[str, AfterValidator(_known_schedule)]
@@ -86,6 +90,10 @@ class ScenarioSettings(BaseModel):
     severity: Literal["rounded", "release"] = "rounded"
     """round(5ω), so that ω = 0 is clean; or the released code's map, which is never clean."""
     model: str = "small-cnn"
+    head: str | None = None
+    """Of a model that is brought: the name of the layer that gives the logits; None: it is found."""
+    pixels: Literal["unit", "bytes"] = "unit"
+    """Of a model that is brought: whether it is given images of bytes as floats from 0 to 1, or as bytes."""
     personal: tuple[str, ...] = ("head.",)
     """Names of personal parameters begin with one of these."""
     source: SourceDistribution = "uniform"
@@ -97,9 +105,14 @@ class ScenarioSettings(BaseModel):
     ships to all (docs/decisions/0020-own-reference.md)."""
     reference_size: int = Field(100, ge=1)
     """Labelled examples of each client, and of the set that ships with the deployment."""
-    pretraining: PretrainingSettings = PretrainingSettings()
+    pretraining: Annotated[PretrainingSettings | None, BeforeValidator(_none_in_words)] = PretrainingSettings()
+    """None, written `none`: the model is brought with its weights, and never trained."""
     text: TextSettings = TextSettings()
     """Settings of datasets and models that are text."""
+    weights_digest: str | None = None
+    """Of a model that is brought: which weights and code these are. A run fills it in, and refuses others later."""
+    data_digest: str | None = None
+    """The same for the user's own data."""
 
     @property
     def shifts_labels(self) -> bool:

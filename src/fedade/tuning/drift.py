@@ -52,16 +52,20 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
         corruptions=tuple(STRONGEST),
         device=str(device),
     )
-    if settings.reference == "common":
-        return Scenario(deployment, streams)
     rows = np.concatenate(trained_on)
     most = min(len(own) for own in trained_on) * deployment.num_classes
-    drawn = client_rows(labels[rows], deployment.num_classes, clients, min(settings.reference_size, most), seeds)
+    drawn = client_rows(
+        labels[rows],
+        deployment.num_classes,
+        clients if settings.reference == "own" else 1,
+        min(settings.reference_size, most),
+        seeds,
+    ).rows
 
     def features(under: Deployment) -> Tensor:
         return streams.features.of(under, streams.pool_at, next(iter(STRONGEST)), 0, np.arange(len(labels)))
 
-    own_rows = torch.from_numpy(rows[drawn.rows]).to(device)
+    own_rows = torch.from_numpy(rows[np.broadcast_to(drawn, (clients, drawn.shape[1]))]).to(device)
     return Scenario(deployment, streams, ClientReferences(held_out, own_rows, features))
 
 

@@ -16,20 +16,23 @@ from fedade.data.readers.cifar_c import load_array
 
 Part = tuple[NDArray[np.generic], NDArray[np.generic], Path]
 ROWS_PER_CHECK = 4096
+LARGEST_PIXEL = 65535.0
+"""Of cameras with 16 bits."""
 
 
 def read_arrays(folder: Path, name: str) -> Dataset:
-    """A folder of arrays as a dataset.
+    """A folder of arrays, or one `.npz` file, as a dataset.
 
     Each part is `PART.npz` with `inputs` and `labels`, or `PART_inputs.npy` and `PART_labels.npy`, where PART
-    is `train` or `test`; plain `inputs.npy` and `labels.npy` are a training part. Inputs are bytes or floats,
-    images `[N, channels, height, width]` or `[N, height, width, channels]`. Without a test part every fifth
-    example of a class is held out.
+    is `train` or `test`; plain `inputs.npy` and `labels.npy`, and a single file, are a training part. Inputs are
+    images `[N, channels, height, width]`, `[N, height, width, channels]` or grey `[N, height, width]`, of bytes or
+    floats; or rows of a table, `[N, features]`, or of tokens. Without a test part every fifth example of a class is
+    held out.
     """
-    train = _part(folder, "train") or _npy_part(folder, "")
+    train = _npz_part(folder) or _part(folder, "train") or _npy_part(folder, "")
     if train is None:
         raise FedadeError(
-            f"{folder} holds no arrays; expected train.npz, inputs.npy with labels.npy, "
+            f"{folder} holds no arrays; expected an .npz file, or a folder with train.npz, inputs.npy with labels.npy, "
             "or train_inputs.npy with train_labels.npy"
         )
     inputs, raw_labels, source = train
@@ -78,17 +81,31 @@ def _labels_of(
 
 
 def checked_inputs(inputs: NDArray[np.generic], source: object) -> NDArray[np.generic]:
-    """Inputs as bytes or finite float32, channels before height and width; views wherever possible."""
+    """Inputs as bytes, finite float32, or int64 of two axes; images with their channels first. Views where possible."""
     if inputs.ndim < 2 or len(inputs) == 0:
         raise FedadeError(f"{source}: inputs have shape {list(inputs.shape)}; expected rows of features or images")
+    if inputs.ndim == 2 and inputs.dtype.kind in "iu" and inputs.dtype != np.uint8:
+        return inputs.astype(np.int64, copy=False)
     if inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
         raise FedadeError(f"{source}: inputs are {inputs.dtype}; expected uint8 images or floating-point numbers")
     if inputs.dtype.kind == "f":
         inputs = inputs.astype(np.float32, copy=False)
         for start in range(0, len(inputs), ROWS_PER_CHECK):
-            finite = np.isfinite(inputs[start : start + ROWS_PER_CHECK]).reshape(-1, inputs[0].size).all(axis=1)
-            if not finite.all():
-                row = start + int(np.argmin(finite))
-                raise FedadeError(f"{source}: row {row} holds a value that is not finite; remove or mend it")
+            _check_numbers(inputs[start : start + ROWS_PER_CHECK], start, source)
+    if inputs.ndim == 3:
+        return inputs[:, None]
     channels_last = inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3)
     return np.moveaxis(inputs, -1, 1) if channels_last else inputs
+
+
+def _check_numbers(inputs: NDArray[np.generic], first: int, source: object) -> None:
+    """Refuse numbers that are not finite, and pixels that no camera gives; columns of a table may be large."""
+    largest = np.abs(inputs).reshape(len(inputs), -1).max(axis=1)
+    broken = np.flatnonzero(~np.isfinite(largest))
+    if len(broken):
+        raise FedadeError(f"{source}: row {first + broken[0]} holds a value that is not finite; remove or mend it")
+    if inputs.ndim > 2 and largest.max() > LARGEST_PIXEL:
+        raise FedadeError(
+            f"{source}: row {first + int(largest.argmax())} has a pixel of {largest.max():.6g}; scale images to 0 to "
+            "1, or store them as uint8"
+        )

@@ -28,6 +28,10 @@ class ImageFolder:
         parts = [part for part in (_train(folder), _test(folder)) if part is not None]
         return [path for part in parts for name in _classes(part) for path in _images(part / name)]
 
+    def has_one_part(self, folder: Path) -> bool:
+        """Whether there is no test part."""
+        return _test(folder) is None
+
     def read(self, folder: Path) -> ImageReading:
         """The images of both parts; classes are the sub-folders of the training part, sorted."""
         class_names = _classes(_train(folder))

@@ -15,6 +15,10 @@ def fit_temperature(logits: Float[Tensor, "n K"], labels: Int[Tensor, " n"]) -> 
 
     The loss is convex in 1/T, so halving log T by the sign of its slope finds the minimum; where every
     temperature is equally good the answer is 1.
+
+    >>> sure_and_partly_wrong = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 0.0]])
+    >>> bool(fit_temperature(sure_and_partly_wrong, torch.tensor([0, 0, 1, 1])) > 1)
+    True
     """
     # Shifted rows have the same likelihood, and constant ones become exactly 0.
     exact = logits.double() - logits.double().amax(-1, keepdim=True)

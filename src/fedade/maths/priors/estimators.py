@@ -1,9 +1,7 @@
 """Class prior of an unlabelled batch under label shift: the BBSE family and expectation-maximisation.
 
-Paper Sec. 3 (eq:estimated_risk) writes the prior as M⁻¹ b. It can leave the simplex and explodes when two
-classes look alike, so ``simplex_least_squares`` is the default and the inverse is kept for comparison.
-Every estimator but `literal_inverse` returns a distribution: finite, non-negative, sums to 1.
-
+Paper Sec. 3 (eq:estimated_risk) writes the prior as M⁻¹ b. It can leave the simplex and explodes when two classes look
+alike, so ``simplex_least_squares`` is the default. Every estimator but ``literal_inverse`` returns a distribution.
 Linear algebra runs in float64: float32 products may be rounded to TF32 or bfloat16 by the caller's settings.
 
 Axes: *C any client axes, n samples, K classes. M[i, j] = P(predicted i | true j), b the mean prediction of a
@@ -36,6 +34,9 @@ def confusion_matrix(
     """M from held-out labelled data: column j is the mean softmax of class j, or its histogram if not soft.
 
     A class without samples is assumed to be recognised: its column is the unit vector.
+
+    >>> confusion_matrix(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]), torch.tensor([0, 0, 1]))[0]
+    tensor([0.8500, 0.4000])
     """
     classes = torch.arange(probabilities.shape[-1], device=probabilities.device)
     is_class = (labels.unsqueeze(-1) == classes).double()
@@ -207,6 +208,9 @@ def estimate_prior(
 
     The last three are the mean prediction on held-out data (`mlls`, `map_em`; by default the source prior), the number
     of held-out samples (`rlls`), and the factors of M, where it is used again and again.
+
+    >>> estimate_prior(torch.tensor([[0.2, 0.8]]), torch.tensor([[0.9, 0.2], [0.1, 0.8]]), torch.tensor([0.5, 0.5]))
+    tensor([0.0010, 0.9990])
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")

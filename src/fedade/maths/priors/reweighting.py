@@ -11,6 +11,9 @@ def reweight(
     """Posterior under label shift: proportional to p · q / μ0 (Saerens et al., 2002).
 
     A row whose product is 0 everywhere keeps its unweighted probabilities.
+
+    >>> reweight(torch.tensor([[0.5, 0.5]]), prior=torch.tensor([0.8, 0.2]), source_prior=torch.tensor([0.5, 0.5]))
+    tensor([[0.8000, 0.2000]])
     """
     ratio = prior / source_prior.clamp_min(torch.finfo(prior.dtype).eps)
     product = probabilities * ratio.unsqueeze(-2)

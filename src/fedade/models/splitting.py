@@ -30,12 +30,16 @@ class Brought(NamedTuple):
 class Unwrapped(nn.Module):
     """A module that returns a tensor where the original may return an object with `.logits`, a mapping or a tuple."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, unit_pixels: bool) -> None:
         super().__init__()
         self.model = model
+        self.unit_pixels = unit_pixels
+        """Whether bytes are given to the model as floats from 0 to 1, as it was trained; streams stay bytes."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """What the module makes of inputs, in float32."""
+        if self.unit_pixels and inputs.dtype is torch.uint8:
+            inputs = inputs.float() / 255
         return unwrapped(self.model(inputs)).float()
 
 
@@ -55,27 +59,27 @@ def unwrapped(outputs: Any) -> Tensor:
 
 
 @torch.no_grad()
-def bring(model: nn.Module, batch: Tensor, head: str | None) -> Brought:
+def bring(model: nn.Module, batch: Tensor, head: str | None, unit_pixels: bool = False) -> Brought:
     """Split a copy of a trained module into body and head; the module itself is never changed.
 
     The head is the layer called `head`, or else the linear layer that computes the logits, which is found by running
     the batch. The copy is in float32 and evaluation mode: methods estimate small differences, for which half precision
     is too coarse.
     """
-    whole = _copied(model)
+    whole = _copied(model, unit_pixels)
     with _keeping_random_numbers(batch):
         logits = _checked_logits(whole, batch)
         return _first_that_fits(whole, batch, logits) if head is None else _split(whole, head, batch, logits)
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def _copied(model: nn.Module, unit_pixels: bool) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise FedadeError(f"the model is a {type(model).__name__}; pass the trained nn.Module")
     for wrapper in ("_orig_mod", "module"):  # of torch.compile, and of DataParallel
         if type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
             model = getattr(model, wrapper, model)
     try:
-        return Unwrapped(deepcopy(model)).float().eval().requires_grad_(False)
+        return Unwrapped(deepcopy(model), unit_pixels).float().eval().requires_grad_(False)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise FedadeError(f"the model cannot be copied ({_line(error)}); pass a plain nn.Module") from error
 

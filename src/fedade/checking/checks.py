@@ -1,0 +1,213 @@
+"""Promises that every method keeps: each check takes a method and scenarios, and raises where one is broken."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import Tensor
+
+from fedade.checking.promises import require, require_same_rows, require_same_tensors
+from fedade.checking.recording import AsIfRecorded
+from fedade.checking.trials import TrialScenarios, beginning, clock, final_world, only, run
+from fedade.core import storage, tree
+from fedade.core.context import ClientContext, RoundContext, Truth
+from fedade.core.method import Method, with_rounds
+from fedade.core.scenario import Batch, Streams
+from fedade.core.seeds import Seeds
+
+Check = Callable[[Method, TrialScenarios], None]
+SCORES = ("accuracy_pre", "accuracy_post", "true_prior")
+
+
+def is_a_method(method: Method, _: TrialScenarios) -> None:
+    """Settings are frozen, and a card says what the method is."""
+    require(isinstance(method, Method), f"{type(method).__name__} does not derive from fedade.core.method.Method")
+    require(method.card.summary and method.card.paper, "its card has no summary or no paper")
+    try:
+        method.anything = 1  # type: ignore[attr-defined]
+    except ValidationError:
+        return
+    require(False, "its settings can be changed after it was made; keep model_config frozen")
+
+
+def same_bits(method: Method, scenarios: TrialScenarios) -> None:
+    """The same seed gives the same bits."""
+    require_same_rows(run(method, scenarios.usual), run(method, scenarios.usual), "two runs of one seed differ")
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """The same inputs, other labels and priors."""
+
+    streams: Streams
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.streams, name)
+
+    def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
+        """The batches with every label the next one."""
+        batch = self.streams.draw(clients, timestep, purpose)
+        return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
+
+
+def hidden_labels_stay_hidden(method: Method, scenarios: TrialScenarios) -> None:
+    """Hidden labels change the score and nothing else, unless the card says oracle."""
+    relabelled: Any = Relabelled(scenarios.usual.streams)
+    honest, other = run(method, scenarios.usual), run(method, replace(scenarios.usual, streams=relabelled))
+    scores = zip(honest, other, strict=True)
+    require(any((one["accuracy_post"] != two["accuracy_post"]).any() for one, two in scores), "labels change no score")
+    if not method.card.oracle:
+        require_same_rows(honest, other, "what a method does depends on hidden labels", but=SCORES)
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """The same clients in another order."""
+
+    streams: Streams
+    order: NDArray[np.int64]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.streams, name)
+
+    def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
+        """The batches of whoever stands in a client's place."""
+        return self.streams.draw(self.order[clients], timestep, purpose)
+
+
+@dataclass(frozen=True)
+class PermutedSeeds(Seeds):
+    """Seeds by which a permuted client brings its number along: its own draws go by it."""
+
+    order: tuple[int, ...] = ()
+
+    def number(self, purpose: str, **coordinates: int) -> int:
+        """The number of the client that stands here."""
+        if "client" in coordinates:
+            coordinates["client"] = self.order[coordinates["client"]]
+        return super().number(purpose, **coordinates)
+
+
+def clients_are_symmetric(method: Method, scenarios: TrialScenarios) -> None:
+    """Permuting clients permutes the results."""
+    order = np.array([3, 1, 4, 7, 5, 0, 2, 6])
+    straight = run(method, scenarios.usual, participation=1.0)
+    streams: Any = Permuted(scenarios.usual.streams, order)
+    usual = replace(scenarios.usual, streams=streams)
+    moved = replace(clock(method, usual, participation=1.0), seeds=PermutedSeeds(0, tuple(order.tolist())))
+    for one, other in zip(straight, moved.run(moved.beginning()), strict=True):
+        for name in one.keys() - {"client"}:
+            # Sums over clients are taken in another order, so rounding differs and may turn a tie.
+            limit = 0.11 if name.startswith("accuracy") else 1e-4
+            same = np.allclose(one[name][order], other[name], atol=limit, rtol=1e-3)
+            require(same, f"column {name} depends on the order of the clients")
+
+
+def nothing_is_mutated(method: Method, scenarios: TrialScenarios) -> None:
+    """State, plan, shared layers and deployment are never written to."""
+    scenario, world = scenarios.usual, only(beginning(method, scenarios.usual))
+    state, deployment = tree.take(world.clients, 0), scenario.deployment
+    given = (state, world.server, deployment.parameters, tuple(deployment.reference))
+    kept, key = tree.tree_map(torch.clone, given), torch.tensor(5)
+    batch = scenario.streams.draw(np.arange(1), 1)
+    truth = Truth(batch.labels[0], batch.prior[0]) if method.card.oracle else None
+
+    def context(kind: type[ClientContext], shared: Any, **more: Any) -> Any:
+        return kind(deployment, batch.inputs[0], torch.tensor(1), key, shared=shared, truth=truth, **more)
+
+    with torch.no_grad():
+        new, plan = method.observe(context(ClientContext, world.server), state)
+        if (federated := with_rounds(method)) is not None:
+            before = tree.tree_map(torch.clone, (new, plan))
+            moved, planned, uplink = federated.local_round(context(RoundContext, world.server), new, plan)
+            server, told = federated.aggregate(
+                deployment, world.server, tree.stack([uplink, uplink]), torch.ones(2, device=key.device)
+            )
+            personal = context(RoundContext, server, downlink=tree.take(told, 0))
+            federated.personalise(personal, moved, planned)
+            require_same_tensors((new, plan), before, "a round changes the state or plan that it was given")
+        method.predict(context(ClientContext, world.server), new)
+    require_same_tensors(given, kept, "state, shared layers or deployment are changed in place")
+
+
+def states_can_be_stored(method: Method, scenarios: TrialScenarios) -> None:
+    """State survives save and load."""
+    world, fresh = final_world(method, scenarios.usual), only(beginning(method, scenarios.usual))
+    named = tree.to_named(world.clients, "clients") | tree.to_named(world.server, "server")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "world.safetensors"
+        storage.save_tensors(path, named, {"timestep": str(world.timestep)})
+        loaded, _ = storage.load_tensors(path)
+    read = tree.from_named(fresh.clients, loaded, "clients"), tree.from_named(fresh.server, loaded, "server")
+    require_same_tensors(read, (world.clients, world.server), "what was stored is not what was there")
+
+
+def columns_are_finite(method: Method, scenarios: TrialScenarios) -> None:
+    """Diagnostics are finite and one per client; priors are distributions."""
+    for rows in run(method, scenarios.usual):
+        for name, values in rows.items():
+            require(len(values) == scenarios.usual.streams.num_clients, f"column {name} is not one value per client")
+            require(np.isfinite(values).all(), f"column {name} is not finite")
+        if "prior" in rows:
+            require((rows["prior"] >= 0).all(), "a prior is negative")
+            require(np.allclose(rows["prior"].sum(1), 1, atol=1e-5), "a prior does not sum to 1")
+
+
+def single_samples_are_enough(method: Method, scenarios: TrialScenarios) -> None:
+    """Batches of one sample give finite columns."""
+    for rows in run(method, scenarios.single_samples):
+        broken = [name for name, values in rows.items() if not np.isfinite(values).all()]
+        require(not broken, f"with one sample per batch {', '.join(broken)} is not finite")
+
+
+def clients_together_are_clients_alone(method: Method, scenarios: TrialScenarios) -> None:
+    """The vectorised map and the loop agree on everything that a run leaves behind."""
+    together, alone = (final_world(method, scenarios.usual, vectorised=vectorised) for vectorised in (True, False))
+    for one, other in zip(_leaves(together), _leaves(alone), strict=True):
+        close = torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
+        require(close, "torch.func.vmap over clients gives another state than one client after the other")
+
+
+def steps_can_be_recorded(method: Method, scenarios: TrialScenarios) -> None:
+    """No step reads a value back, so that a GPU can replay it as a CUDA graph."""
+    watched = replace(clock(method, scenarios.usual, rounds=2), execution=AsIfRecorded())
+    steps = len(list(watched.advance(beginning(method, scenarios.usual))))
+    require(steps == scenarios.usual.streams.num_timesteps, f"{steps} timesteps ran")
+
+
+def _leaves(world: Any) -> list[Tensor]:
+    return tree.leaves((world.clients, world.server))
+
+
+CHECKS: Mapping[str, Check] = {
+    check.__name__.replace("_", "-"): check
+    for check in (
+        is_a_method,
+        same_bits,
+        hidden_labels_stay_hidden,
+        clients_are_symmetric,
+        nothing_is_mutated,
+        states_can_be_stored,
+        columns_are_finite,
+        single_samples_are_enough,
+        clients_together_are_clients_alone,
+        steps_can_be_recorded,
+    )
+}
+
+
+def checked(method: Method, scenarios: TrialScenarios) -> Iterator[tuple[str, str | None]]:
+    """The name of every check, and why it failed, as they end."""
+    for name, check in CHECKS.items():
+        try:
+            check(method, scenarios)
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's method raises is why it failed
+            yield name, f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        else:
+            yield name, None

@@ -1,0 +1,74 @@
+"""Short runs of one method, and scenarios for them."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from fedade.client_map import Vectorised, loop
+from fedade.core import tree
+from fedade.core.method import Method
+from fedade.core.scenario import Scenario
+from fedade.core.seeds import Seeds
+from fedade.engine.attendance import Rounds
+from fedade.engine.clock import Clock, World
+from fedade.engine.steps import Maps
+from fedade.scenarios import ScenarioSettings, build_scenario
+
+Rows = list[dict[str, NDArray[Any]]]
+SMALL = {"num_clients": 8, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
+"""Settings of a scenario on the default data that takes no second."""
+
+
+class TrialScenarios(NamedTuple):
+    """What methods are tried on."""
+
+    usual: Scenario
+    """Eight clients whose classes and inputs drift."""
+    single_samples: Scenario
+    """Batches of one."""
+
+
+def trial_scenarios(cache: Path) -> TrialScenarios:
+    """Short scenarios on the default data, whose model is trained once and kept in the cache."""
+
+    def made(**settings: Any) -> Scenario:
+        return build_scenario(ScenarioSettings(**{**SMALL, **settings}), 0, "cpu", cache, lambda _done, _of: None)
+
+    return TrialScenarios(made(kind="both", schedule="squ", num_timesteps=3), made(samples=1, num_timesteps=2))
+
+
+def clock(
+    method: Method,
+    scenario: Scenario,
+    seed: int = 0,
+    rounds: int = 1,
+    participation: float = 0.5,
+    vectorised: bool = True,
+) -> Clock:
+    """A clock for a method and a scenario."""
+    client_map = Vectorised() if vectorised else loop
+    return Clock(method, scenario, Rounds(rounds, participation), Seeds(seed), Maps(client_map, client_map))
+
+
+def beginning(method: Method, scenario: Scenario) -> World:
+    """The world of one federation before the first timestep."""
+    return clock(method, scenario).beginning()
+
+
+def run(method: Method, scenario: Scenario, **options: Any) -> Rows:
+    """The columns of every timestep."""
+    return [dict(rows) for rows in clock(method, scenario, **options).run(beginning(method, scenario))]
+
+
+def final_world(method: Method, scenario: Scenario, **options: Any) -> World:
+    """The world of the only federation after the last timestep."""
+    world = beginning(method, scenario)
+    for _ in clock(method, scenario, **options).run(world):
+        pass
+    return only(world)
+
+
+def only(world: World) -> World:
+    """A world of one federation without its axis."""
+    return World(world.timestep, tree.take(world.clients, 0), tree.take(world.server, 0))

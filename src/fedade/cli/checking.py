@@ -1,0 +1,34 @@
+"""`fedade check-method`."""
+
+import json
+from functools import reduce
+from typing import Annotated
+
+import typer
+
+from fedade.checking.checks import CHECKS, checked
+from fedade.checking.trials import trial_scenarios
+from fedade.cli.options import Json, Set
+from fedade.core.paths import cache_dir
+from fedade.experiments.assignments import with_setting
+from fedade.experiments.settings import build_method
+
+
+def check_method_command(
+    name: Annotated[str, typer.Argument(metavar="METHOD", help="A method's name, or package.module:Class.")],
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Check that a method keeps the promises of every method, on a small scenario; `--set` gives it settings."""
+    method = build_method(name, reduce(with_setting, set_ or [], {}))
+    failed = {}
+    for check, reason in checked(method, trial_scenarios(cache_dir())):
+        if reason is not None:
+            failed[check] = reason
+        if not json_:
+            told = (CHECKS[check].__doc__ or "").splitlines()[0] if reason is None else reason
+            typer.echo(f"{'pass' if reason is None else 'FAIL'}  {check}: {told}")
+    if json_:
+        typer.echo(json.dumps({"method": name, "checks": {check: failed.get(check) for check in CHECKS}}))
+    if failed:
+        raise typer.Exit(1)

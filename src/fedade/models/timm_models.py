@@ -1,0 +1,111 @@
+"""Networks of timm: trained here from fresh weights, or brought with weights that were trained elsewhere."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+from fedade.core.optional import OptionalModule
+from fedade.models.batch_norm import convert_batch_norms
+
+timm: Any = OptionalModule("timm", "timm")
+
+
+class Resized(nn.Module):
+    """Images of the size that a network takes, whatever size they have."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Bilinear, with a filter where images shrink."""
+        if tuple(images.shape[-2:]) == self.size:
+            return images
+        return F.interpolate(images, self.size, mode="bilinear", antialias=True, align_corners=False)
+
+
+class UnitImages(nn.Module):
+    """Images from 0 to 1 with the mean and deviation that a network was trained with."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: tuple[float, ...], deviation: tuple[float, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Standardised images."""
+        return (images - self.mean) / self.deviation
+
+
+def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
+    """Body and head of a timm model with fresh weights; images are resized where it takes one size only."""
+    model = _created(name, pretrained=False, num_classes=num_classes, in_chans=channels)
+    head = model.get_classifier()
+    model.reset_classifier(0)
+    body = convert_batch_norms(model)
+    described: Mapping[str, Any] = model.pretrained_cfg
+    return (nn.Sequential(Resized(_size(described)), body) if described.get("fixed_input_size") else body), head
+
+
+def trained_timm_model(location: str) -> nn.Module:
+    """A timm model with trained weights, which takes images of any size from 0 to 1.
+
+    The weights are timm's own, from its cache or the hub; or those of a file, `NAME?weights=FILE.safetensors`, whose
+    classifier says how many classes there are.
+    """
+    name, question, option = location.partition("?")
+    key, _, file = option.partition("=")
+    if question and (key != "weights" or not file):
+        raise FedadeError(f"timm:{location}: unknown option {option!r}; the one option is ?weights=FILE.safetensors")
+    model = _with_file(name, Path(file).expanduser()) if file else _created(name, pretrained=True)
+    described = model.pretrained_cfg
+    return nn.Sequential(
+        Resized(_size(described)), UnitImages(tuple(described["mean"]), tuple(described["std"])), model
+    )
+
+
+def _with_file(name: str, file: Path) -> Any:
+    if not file.is_file():
+        raise FedadeError(f"timm:{name}: {file} is missing; name a file of safetensors")
+    tensors, _ = storage.load_tensors(file)
+    classifier = f"{_created(name, pretrained=False).pretrained_cfg['classifier']}.weight"
+    if classifier not in tensors:
+        raise FedadeError(f"timm:{name}: {file} has no {classifier}; are these the weights of another network?")
+    model = _created(name, pretrained=False, num_classes=len(tensors[classifier]))
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise FedadeError(
+            f"timm:{name}: {file} does not fit ({_line(error)}); bring weights of this network"
+        ) from error
+    return model
+
+
+def _created(name: str, **options: Any) -> Any:
+    try:
+        return timm.create_model(name, **options)
+    except OSError as error:
+        raise FedadeError(
+            f"timm:{name}: its weights are not on this disk and cannot be fetched ({_line(error)}); name a file: "
+            f"timm:{name}?weights=FILE.safetensors"
+        ) from error
+    except RuntimeError as error:
+        raise FedadeError(f"timm:{name}: {_line(error)}; `timm.list_models(pretrained=True)` names all") from error
+
+
+def _size(described: Mapping[str, Any]) -> tuple[int, int]:
+    _, height, width = described["input_size"]
+    return int(height), int(width)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,113 @@
+"""Deployments of models that were trained elsewhere: measured on held-out data, never trained, and read from a file."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedade.core import storage
+from fedade.core.deployment import Deployment, load_deployment
+from fedade.core.errors import FedadeError
+from fedade.core.identity import digest, tensor_bytes
+from fedade.core.split import Split
+from fedade.models.splitting import Brought, bring
+from fedade.scenarios.held_out import as_prior, check_classes
+from fedade.scenarios.measuring import measured_deployment
+
+FORMAT = "1"
+"""Version of the files; raised when older ones could no longer be read."""
+TRIED = 8
+"""Held-out samples on which a model is tried before all are measured."""
+
+
+def deploy_brought(
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    head: str | None = None,
+    personal: tuple[str, ...] = Split().personal,
+    source_prior: Any = None,
+    reference_size: int = 500,
+    unit_pixels: bool = False,
+    factory: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Deployment:
+    """A copy of a trained module as a deployment, on the module's device; see `fedade.deploy`.
+
+    With `unit_pixels` the module is given bytes as floats from 0 to 1.
+    """
+    if reference_size < 1:
+        raise FedadeError(f"reference_size is {reference_size}; keep at least one sample of each class")
+    device = device_of(model)
+    brought = bring(model, inputs[:TRIED].to(device), head, unit_pixels)
+    with torch.no_grad():
+        num_classes = brought.network.logits(brought.parameters, inputs[:1].to(device)).shape[1]
+    check_classes(labels, num_classes)
+    deployment = measured_deployment(
+        brought.network,
+        Split(personal),
+        brought.parameters,
+        inputs,
+        labels.cpu().numpy(),
+        as_prior(source_prior, labels, num_classes),
+        max(reference_size, num_classes),
+        device,
+        progress,
+    )
+    return replace(deployment.to(device), origin=_origin(brought, factory))
+
+
+def load_brought(
+    path: Path, model: nn.Module, personal: tuple[str, ...] = Split().personal, unit_pixels: bool = False
+) -> Deployment:
+    """Read what `Deployment.save` stored of a model that was brought, for the same model with the same weights."""
+    said = stored_origin(path)
+    tensors, _ = storage.load_tensors(path)
+    device = device_of(model)
+    brought = bring(model, tensors["reference/inputs"][:TRIED].to(device), said["head"] or None, unit_pixels)
+    origin = _origin(brought, said.get("factory"))
+    for what, stored, given in _differences(said, origin):
+        raise FedadeError(f"{path} belongs to a model with {what} {stored}, not {given}; load it with that model")
+    read = load_deployment(path, brought.network, Split(personal))
+    return replace(read.to(device), parameters=brought.parameters, origin=origin)
+
+
+def stored_origin(path: Path) -> dict[str, str]:
+    """What the file of a deployment says of the model that was brought."""
+    if not path.is_file():
+        raise FedadeError(f"{path} is missing; write it with deployment.save(path)")
+    said = storage.load_metadata(path)
+    if said.get("brought") != FORMAT:
+        raise FedadeError(
+            f"{path} has format {said.get('brought', 'of another command')}, not {FORMAT}; store it again with "
+            "fedade.deploy(...).save(path)"
+        )
+    return said
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model's first tensor is; the CPU if it has none."""
+    tensors: Iterator[Tensor] = model.parameters() if isinstance(model, nn.Module) else iter(())
+    first = next(tensors, None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def _differences(stored: Mapping[str, str], given: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    names = {"structure": "tensors (names and shapes)", "weights": "weights", "head": "the head"}
+    return ((told, stored[key], given[key]) for key, told in names.items() if stored[key] != given[key])
+
+
+def _origin(brought: Brought, factory: str | None) -> dict[str, str]:
+    shapes = "\n".join(f"{name} {list(value.shape)}" for name, value in sorted(brought.parameters.items()))
+    return {
+        "brought": FORMAT,
+        "model": brought.network.name,
+        "head": brought.head,
+        "structure": digest(shapes.encode()),
+        "weights": digest(*tensor_bytes(brought.parameters)),
+        **({} if factory is None else {"factory": factory}),
+    }

@@ -1,0 +1,161 @@
+"""Models that users bring to a scenario with their weights: deployed as they are, never trained."""
+
+import inspect
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedade.core.deployment import Deployment, load_deployment
+from fedade.core.errors import FedadeError
+from fedade.core.identity import digest, tensor_bytes
+from fedade.core.split import Split
+from fedade.core.threads import set_threads
+from fedade.data.dataset import Dataset
+from fedade.models.foreign import brought_module
+from fedade.models.splitting import bring
+from fedade.scenarios.bringing import TRIED, deploy_brought, load_brought, stored_origin
+from fedade.scenarios.partition import Partition
+from fedade.scenarios.settings import ScenarioSettings
+
+FILE = "deployment:"
+"""How the file of a deployment is named in `scenario.model`."""
+MEASURES_VERSION = 1
+"""Part of every key: raised when the same model and data would be measured differently."""
+
+
+def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSettings, store: Path) -> Deployment:
+    """The deployment of a model that was brought, on the CPU: measured, or read from the store or from its file."""
+    check_settings(settings)
+    model = own_model(settings.model)
+    set_threads(sum(value.numel() for value in model.parameters()))
+    make = _from_file if settings.model.startswith(FILE) else _measured
+    deployment = make(model, parts, settings, store)
+    if deployment.num_classes != dataset.num_classes:
+        raise FedadeError(
+            f"scenario.model: {settings.model} tells {deployment.num_classes} classes apart and {dataset.name} has "
+            f"{dataset.num_classes}; bring data with the labels 0 to {deployment.num_classes - 1}"
+        )
+    _warn_of_guessing(deployment, settings)
+    return deployment
+
+
+def check_settings(settings: ScenarioSettings) -> None:
+    """Refuse what only a model that is trained here has."""
+    if settings.train_size is not None:
+        raise FedadeError("scenario.train_size: nothing is trained with scenario.pretraining none; set it to null")
+    if settings.source != "uniform":
+        raise FedadeError(
+            f"scenario.source: {settings.source} shapes training data, and nothing is trained with "
+            "scenario.pretraining none; leave it out"
+        )
+
+
+def own_model(name: str) -> nn.Module:
+    """The module that `import:package.module:factory`, `timm:NAME` or `deployment:FILE?factory=PATH` names."""
+    return brought_module(builder_of(name))
+
+
+def builder_of(name: str) -> str:
+    """What builds a model: its name, or the import path that the file of a deployment has, or that is given with it."""
+    if not name.startswith(FILE):
+        return name
+    path, factory = _file_and_factory(name)
+    factory = factory or stored_origin(path).get("factory", "")
+    if not factory:
+        raise FedadeError(
+            f"scenario.model: {path} does not say what builds its network; name it: {FILE}{path}?factory="
+            "package.module:function, or store it with fedade.deploy(..., factory=...)"
+        )
+    return f"import:{factory}"
+
+
+def weights_digest(settings: ScenarioSettings) -> str | None:
+    """A name for the weights, the structure and the code of a model that is brought; None for those trained here.
+
+    Of a deployment's file it also names all that was measured.
+    """
+    return None if settings.pretraining is not None else _digest(own_model(settings.model), settings)
+
+
+def _digest(model: nn.Module, settings: ScenarioSettings) -> str:
+    file = _file_and_factory(settings.model)[0].read_bytes() if settings.model.startswith(FILE) else b""
+    return digest(*tensor_bytes(model.state_dict()), repr(model).encode(), *(map(_source, _classes(model))), file)
+
+
+def _file_and_factory(name: str) -> tuple[Path, str]:
+    path, question, option = name.removeprefix(FILE).partition("?")
+    key, _, factory = option.partition("=")
+    if question and (key != "factory" or not factory):
+        raise FedadeError(
+            f"scenario.model: unknown option {option!r}; the one option is ?factory=package.module:function"
+        )
+    return Path(path).expanduser(), factory
+
+
+def _from_file(model: nn.Module, parts: Partition, settings: ScenarioSettings, _store: Path) -> Deployment:
+    path = _file_and_factory(settings.model)[0]
+    deployment = load_brought(path, model, settings.personal, settings.pixels == "unit")
+    kept, streamed = tuple(deployment.reference.inputs.shape[1:]), parts.pool.inputs.shape[1:]
+    if kept != streamed:
+        raise FedadeError(
+            f"scenario.model: {path} was measured on inputs of shape {list(kept)}, and the streamed ones have "
+            f"{list(streamed)}; bring data of that shape"
+        )
+    return deployment
+
+
+def _measured(model: nn.Module, parts: Partition, settings: ScenarioSettings, store: Path) -> Deployment:
+    held_out, unit = parts.held_out, settings.pixels == "unit"
+    inputs, labels = torch.from_numpy(np.array(held_out.inputs)), torch.from_numpy(held_out.labels)
+    recipe = settings.model_dump(mode="json", include={"personal", "head", "pixels", "reference_size"})
+    key = digest(
+        json.dumps([MEASURES_VERSION, recipe, _digest(model, settings)], sort_keys=True).encode(),
+        *(held_out.labels, held_out.inputs[:]),
+    )
+    path = store / f"brought-{key}.safetensors"
+    if path.exists():
+        brought = bring(model, inputs[:TRIED], settings.head, unit)
+        return replace(load_deployment(path, brought.network, Split(settings.personal)), origin=stored_origin(path))
+    deployment = deploy_brought(
+        model.cpu(),
+        inputs,
+        labels,
+        head=settings.head,
+        personal=settings.personal,
+        reference_size=settings.reference_size,
+        unit_pixels=unit,
+    )
+    deployment.save(path)
+    return deployment
+
+
+def _warn_of_guessing(deployment: Deployment, settings: ScenarioSettings) -> None:
+    """Most often the inputs are not scaled as those that the model was trained on."""
+    accuracy, chance = float(deployment.accuracy), 1 / deployment.num_classes
+    if accuracy <= chance:
+        warnings.warn(
+            f"{settings.model} is right on {100 * accuracy:.1f} % of the held-out examples, no more than by chance; "
+            "are the inputs scaled as in its training, and the labels numbered alike? (scenario.pixels)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _classes(model: nn.Module) -> list[type]:
+    """The classes of a model's modules that its users may change, in the order of their names."""
+    kinds = {type(module) for module in model.modules()}
+    own = (kind for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "fedade"))
+    return sorted(own, key=lambda kind: (kind.__module__, kind.__qualname__))
+
+
+def _source(kind: type) -> bytes:
+    """The text of a class, so that a changed forward pass is noticed; its name where there is no text."""
+    try:
+        return inspect.getsource(kind).encode()
+    except (OSError, TypeError):
+        return f"{kind.__module__}:{kind.__qualname__}".encode()
