@@ -13,7 +13,7 @@ from fedade.experiments.settings import ExecutionSettings, Experiment, ProtocolS
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.parts.optimisers import Optimiser
-from fedade.parts.rates import RateBounds
+from fedade.parts.rates import Paces, RateBounds, SignalRange
 from fedade.scenarios import PretrainingSettings, ScenarioSettings
 from fedade.scenarios.settings import TextSettings
 
@@ -27,6 +27,8 @@ SECTIONS: dict[str, tuple[str, type[BaseModel]]] = {
     "Protocol": ("protocol.", ProtocolSettings),
     "Execution": ("execution.", ExecutionSettings),
     "Method: fed-ade": ("fed-ade.", FedAde),
+    "Signal": ("fed-ade.signal.", SignalRange),
+    "Paces": ("fed-ade.paces.", Paces),
     "Rate": ("fed-ade.rate.", RateBounds),
     "Optimiser": ("fed-ade.optimiser.", Optimiser),
     "Method: fed-ade-release": ("fed-ade-release.", FedAdeRelease),

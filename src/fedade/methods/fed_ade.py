@@ -99,6 +99,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
             summary=_SUMMARIES.get(self.pace, f"Fed-ADE with the rate fixed at rate.{self.pace}"),
             paper="Fed-ADE, CVPR 2026",
             reference=OBJECTIVES[self.objective].examples[0] == "reference",
+            keeps_body=self._keeps_body,
         )
 
     @property

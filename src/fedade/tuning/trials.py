@@ -18,7 +18,7 @@ from fedade.core.scenario import Scenario
 from fedade.core.trace import Rows
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.source import Source
-from fedade.parts.rates import RateBounds, SignalRange
+from fedade.parts.rates import Paces, RateBounds, SignalRange
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import Settings, is_tunable, stages
@@ -101,7 +101,12 @@ def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None
 def signal_range(method: FedAde, scenario: Scenario, run: Run) -> SignalRange:
     """Where S lies while nothing moves (below its 95 % quantile), and where while data drift (up to 99 %)."""
     still = method.model_copy(
-        update={"rate": RateBounds(low=0, mid=0, high=0), "joint_epochs": 0, "personal_epochs": 0}
+        update={
+            "rate": RateBounds(low=0, mid=0, high=0),
+            "paces": Paces(shared=0),
+            "personal_step": "all",
+            "personal_epochs": 0,
+        }
     )
     resting, drifting = (run(still, some)["s"] for some in (without_shift(scenario), scenario))
     floor = float(np.quantile(resting, 0.95))
