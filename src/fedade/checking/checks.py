@@ -99,7 +99,10 @@ def clients_are_symmetric(method: Method, scenarios: TrialScenarios) -> None:
     order = np.array([3, 1, 4, 7, 5, 0, 2, 6])
     straight = run(method, scenarios.usual, participation=1.0)
     streams: Any = Permuted(scenarios.usual.streams, order)
-    usual = replace(scenarios.usual, streams=streams)
+    references = scenarios.usual.references
+    if references is not None:
+        references = references._replace(rows=references.rows[torch.from_numpy(order)])
+    usual = replace(scenarios.usual, streams=streams, references=references)
     moved = replace(clock(method, usual, participation=1.0), seeds=PermutedSeeds(0, tuple(order.tolist())))
     for one, other in zip(straight, moved.run(moved.beginning()), strict=True):
         for name in one.keys() - {"client"}:
