@@ -43,9 +43,11 @@ def in_float64(scenario: Scenario) -> Scenario:
 
 
 def labelled_of(scenario: Scenario, client: int) -> Labelled:
-    """The labelled data of a client: all have the same."""
-    del client
-    return Labelled(*scenario.deployment.reference)
+    """The labelled data of a client: its own, or what all have."""
+    if scenario.references is None:
+        return Labelled(*scenario.deployment.reference)
+    pool, rows, _ = scenario.references
+    return Labelled(pool.inputs[rows[client]], pool.labels[rows[client]])
 
 
 def plain(scenario: Scenario, settings: Settings) -> PlainFedAde:
@@ -57,10 +59,13 @@ def plain(scenario: Scenario, settings: Settings) -> PlainFedAde:
     return PlainFedAde(deployment.parameters | constants, measured, labelled, settings)
 
 
+@pytest.mark.parametrize("reference", ["own", "common"])
 @pytest.mark.parametrize("batch_size", [32, 1000], ids=["minibatches", "whole set"])
 @pytest.mark.parametrize("vectorised", [True, False], ids=["vectorised", "loop"])
-def test_every_number_is_that_of_a_plain_loop(scenario_factory, batch_size, vectorised):
-    scenario = in_float64(scenario_factory(kind="both", schedule="squ", num_clients=CLIENTS, num_timesteps=3))
+def test_every_number_is_that_of_a_plain_loop(scenario_factory, batch_size, vectorised, reference):
+    scenario = in_float64(
+        scenario_factory(kind="both", schedule="squ", num_clients=CLIENTS, num_timesteps=3, reference=reference)
+    )
     settings = Settings(1e-3, 3e-2, joint_epochs=2, personal_epochs=1, batch_size=batch_size)
     expected = plain(scenario, settings)
     method = FedAde(

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedade.core.context import context_before_first_batch
-from fedade.core.deployment import Deployment
+from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
@@ -18,7 +18,7 @@ from fedade.flower.identity import Identity
 from fedade.flower.privacy import clipped
 from fedade.flower.settings import FlowerTask, PartitionStream, read_task
 from fedade.flower.snapshots import Store
-from fedade.flower.streams import ClientStream, SimulatedStream, real_stream
+from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
 from fedade.flower.turns import Client
 from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
 from fedade.scenarios import build_scenario
@@ -58,7 +58,7 @@ def _answer(folder: Path, message: Message, context: Context) -> Answer:
 def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
     """The client of one message, from the task and its identity."""
     method = task.method()
-    stream, deployment = _surroundings(task, identity)
+    stream, deployment, labelled = _surroundings(task, identity)
     privacy = task.flower.privacy
     return Client(
         method,
@@ -68,15 +68,22 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
         task.flower,
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
+        labelled,
     )
 
 
-def _surroundings(task: FlowerTask, identity: Identity) -> tuple[ClientStream, Deployment]:
+def _surroundings(
+    task: FlowerTask, identity: Identity
+) -> tuple[ClientStream, Deployment, Reference | ReferenceRows | None]:
+    """A client's stream, what is deployed, and its own labelled data if it has any."""
     if isinstance(task.flower.stream, PartitionStream):
-        scenario = _scenario(task.model_dump_json())
-        return SimulatedStream(scenario.streams, identity.number_in(task.flower)), scenario.deployment
+        scenario, number = _scenario(task.model_dump_json()), identity.number_in(task.flower)
+        own = scenario.references
+        labelled = None if own is None else ReferenceRows(own.pool, own.rows[number])
+        return SimulatedStream(scenario.streams, number), scenario.deployment, labelled
     deployment = stored_deployment(task, identity.deployment)
-    return real_stream(task.flower.stream, identity.name, identity.stream), deployment
+    stream = real_stream(task.flower.stream, identity.name, identity.stream)
+    return stream, deployment, None if identity.labelled is None else own_labelled(identity.labelled, deployment)
 
 
 def stored_deployment(task: FlowerTask, path: Path | None) -> Deployment:

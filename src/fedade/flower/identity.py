@@ -21,11 +21,14 @@ def numbered_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """A client by its node's configuration: `client`, `state-dir`, `stream`, `deployment`, `partition-id`."""
+    """A client by its node's configuration: `client`, `state-dir`, `stream`, `labelled`, `deployment`,
+    `partition-id`."""
 
     name: str
     state_dir: Path
     stream: str | None
+    labelled: Path | None
+    """The file of its own labelled data, which never leaves its host."""
     deployment: Path | None
     partition: int | None
 
@@ -40,11 +43,13 @@ class Identity:
                 'for example client="clinic-7"'
             )
         state = node_config.get("state-dir") or run_config.get("state-dir") or platformdirs.user_state_dir("fedade")
-        stream, deployment = node_config.get("stream"), node_config.get("deployment") or run_config.get("deployment")
+        stream, labelled = node_config.get("stream"), node_config.get("labelled")
+        deployment = node_config.get("deployment") or run_config.get("deployment")
         return cls(
             name,
             Path(str(state)) / name,
             None if stream is None else str(stream),
+            Path(str(labelled)) if labelled else None,
             Path(str(deployment)) if deployment else None,
             None if partition is None else int(partition),
         )

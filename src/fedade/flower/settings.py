@@ -178,6 +178,11 @@ def _refuse_unfit(task: FlowerTask) -> None:
             f"{task.method_name} replays the rates of a finished run; give them as its setting `measured_rates`, "
             "or choose another method"
         )
+    if method.constants == "calibrated":
+        raise FedadeError(
+            f"{task.method_name}.constants: a Flower run does not calibrate; run `fedade tune --method "
+            f"{task.method_name}` and set what it chose"
+        )
     if method.card.oracle and flower.stream.kind != "partition":
         raise FedadeError(f"{task.method_name} needs labels, which only the stream `partition` has")
     if flower.privacy is not None and flower.aggregation != "mean":

@@ -12,8 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedade.core.deployment import Deployment, Reference
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Streams
+from fedade.engine.client import refuse_misshapen
 from fedade.flower.settings import FolderStream, StreamSettings
 
 START = ""
@@ -118,6 +120,23 @@ def real_stream(settings: StreamSettings, client: str, elsewhere: str | None) ->
         raise FedadeError(
             f"flower.stream.path: {module}:{attribute} cannot be imported ({error}); install it on this host"
         ) from error
+
+
+def own_labelled(path: Path, deployment: Deployment) -> Reference:
+    """A client's own labelled data, from a `.npz` file with `inputs` and `labels` on its host."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            inputs, labels = _inputs(stored["inputs"]), torch.from_numpy(stored["labels"].astype(np.int64))
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise FedadeError(
+            f"labelled data {path} cannot be read ({error}); expected a .npz file with arrays `inputs` and `labels`"
+        ) from error
+    refuse_misshapen(inputs, deployment.reference.inputs, f"labelled data {path}", "write the file again")
+    if labels.shape != inputs.shape[:1] or int(labels.min()) < 0 or int(labels.max()) >= deployment.num_classes:
+        raise FedadeError(
+            f"labelled data {path}: labels must be {len(inputs)} class numbers from 0 to {deployment.num_classes - 1}"
+        )
+    return Reference(inputs, labels)
 
 
 def _read(path: Path) -> Tensor:

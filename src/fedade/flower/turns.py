@@ -9,7 +9,7 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.context import ClientContext, RoundContext, Truth
 from fedade.core.cost import PassCounter
-from fedade.core.deployment import Deployment
+from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.tree import Tree
@@ -35,6 +35,8 @@ class Client:
     settings: FlowerSettings
     score_fresh: bool = False
     clip: Clip | None = None
+    labelled: Reference | ReferenceRows | None = None
+    """Its own labelled data; None: it trains on what ships with the deployment."""
 
     @torch.no_grad()
     def take_turn(self, told: Instruction) -> Answer:
@@ -141,14 +143,16 @@ class Client:
     def _scoring(self, opened: Opened, shared: Shared) -> ClientContext:
         """The client as it is scored: without labels, and its passes are not counted."""
         time, key = torch.tensor(opened.timestep), torch.tensor(opened.observe_key)
-        return ClientContext(self.deployment, opened.inputs, time, key, shared)
+        return ClientContext(self.deployment, opened.inputs, time, key, shared, own_reference=self.labelled)
 
     def _in_round(
         self, opened: Opened, round_key: int, shared: Shared, counter: PassCounter, downlink: Tree = ()
     ) -> RoundContext:
         deployment, truth = self.deployment.counting(counter), self._truth(opened)
         time, key = torch.tensor(opened.timestep), torch.tensor(round_key)
-        return RoundContext(deployment, opened.inputs, time, key, shared, truth, downlink=downlink)
+        return RoundContext(
+            deployment, opened.inputs, time, key, shared, truth, own_reference=self.labelled, downlink=downlink
+        )
 
     def _truth(self, opened: Opened) -> Truth | None:
         if not self.method.card.oracle:

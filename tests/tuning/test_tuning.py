@@ -1,0 +1,142 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedade.core.deployment import Reference
+from fedade.core.errors import FedadeError
+from fedade.engine.pending import collect
+from fedade.methods.fed_ade import FedAde
+from fedade.methods.prior_reweighting import PriorReweighting
+from fedade.methods.tent import Tent
+from fedade.parts.rates import Paces, RateBounds
+from fedade.scenarios import ScenarioSettings
+from fedade.tuning import trials as trials_module
+from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
+from fedade.tuning.searches import TRIALS, first_descents, stages
+from fedade.tuning.trials import Trial, Tuning, fitted, tune, tuned_from_store
+
+from ..helpers import clock
+
+SETTINGS = ScenarioSettings(num_clients=8, num_timesteps=4, samples=20, train_size=350, reference_size=50)
+
+
+@pytest.fixture(scope="module")
+def deployed(scenario_factory):
+    scenario = scenario_factory()
+    return scenario.deployment, scenario.references.pool
+
+
+@pytest.fixture(scope="module")
+def drift(deployed):
+    return simulated_drift(*deployed, SETTINGS)
+
+
+def run(method, scenario):
+    running = clock(method, scenario, participation=0.5)
+    return collect(list(running.advance(running.beginning())))
+
+
+def test_simulated_streams_and_labelled_data_are_apart_and_held_out(drift, deployed):
+    pool, rows, _ = drift.references
+    streamed = {row for own in drift.streams.rows_by_class for row in own.tolist()}
+    assert pool is deployed[1]
+    assert streamed.isdisjoint(rows.flatten().tolist())
+
+
+def test_some_clients_follow_each_schedule_and_some_none(drift):
+    moved = np.abs(drift.streams.schedule).sum(1) > 0
+    assert [bool(value) for value in moved] == [schedule_of(client) is not None for client in range(8)]
+    assert not without_shift(drift).streams.schedule.any()
+
+
+@pytest.mark.parametrize(
+    "method", [FedAde(), Tent(), FedAde(optimiser={"name": "adamw"})], ids=["sgd", "tent", "adamw"]
+)
+def test_every_method_gets_as_many_trials(drift, method):
+    assert sum(len(stage.candidates(method)) for stage in stages(method, drift)) == TRIALS
+
+
+def test_a_unit_of_rate_does_not_depend_on_the_scale_of_features(drift):
+    """Twice the features and half the weights are the same model; weights then have a fourth of the gradient's square."""
+    deployment, priors = drift.deployment, drift.deployment.source_prior.roll(1).unsqueeze(0)
+    labelled = Reference(*(part[:50] for part in drift.references.pool))
+    plain = first_descents(deployment, labelled, priors, FedAde())
+    assert all(value >= 0 for value in plain.values())
+    signs = first_descents(deployment, labelled, priors, FedAde(optimiser={"name": "adamw"}))
+    assert signs["weights"] > plain["weights"]
+
+
+def test_the_search_finds_more_than_the_deployed_model_has_and_can_be_stored(drift, tmp_path):
+    found = tune(FedAde(personal_step="all", batch_size=50), drift, run)
+    assert len(found.trials) == TRIALS
+    best = max(trial.accuracy for trial in found.trials)
+    assert best >= found.source
+    found.save(tmp_path / "found.json")
+    assert Tuning.load(tmp_path / "found.json") == found
+    method = fitted(FedAde(constants="calibrated", personal_step="all", batch_size=50), found)
+    assert method.constants == "set"
+    assert method.rate.high == found.chosen["rate"]["high"]
+
+
+def test_what_is_set_is_never_overwritten():
+    found = Tuning({"anchor": 0.5, "rate": {"low": 1.0, "mid": 2.0, "high": 3.0}}, (), 0.0)
+    method = fitted(FedAde(constants="calibrated", rate=RateBounds(low=0, mid=0, high=0)), found)
+    assert (method.anchor, method.rate.high) == (0.5, 0)
+
+
+def test_a_trial_that_diverges_is_lost_and_a_search_without_survivors_says_so(drift, monkeypatch):
+    attempts = []
+
+    def falls_at_first(method, scenario):
+        attempts.append(method)
+        if len(attempts) == 2:
+            raise FedadeError("diverged")
+        return run(method, scenario)
+
+    found = tune(Tent(), drift, falls_at_first)
+    assert math.isnan(found.trials[0].accuracy)
+    assert not math.isnan(found.trials[1].accuracy)
+
+    def falls(method, scenario):
+        if isinstance(method, Tent):
+            raise FedadeError("diverged")
+        return run(method, scenario)
+
+    with pytest.raises(FedadeError, match="no trial of Tent survived"):
+        tune(Tent(), drift, falls)
+
+
+def test_harm_to_clients_without_a_shift_counts_twice():
+    clients = np.arange(10)
+    resting = np.array([schedule_of(client) is None for client in clients.tolist()])
+    before = {"client": clients, "accuracy_post": np.full(10, 0.9)}
+    after = {"client": clients, "accuracy_post": np.where(resting, 0.8, 0.95)}
+    assert trials_module._harm(after, before) == pytest.approx(0.1 - trials_module.TOLERATED)
+    assert trials_module._harm(before, before) == 0
+
+
+def test_methods_without_free_constants_are_refused(drift):
+    with pytest.raises(FedadeError, match="no constants to calibrate"):
+        tune(PriorReweighting(), drift, run)
+
+
+def test_a_tuning_is_found_once_and_another_protocol_asks_again(deployed, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(trials_module, "tune", lambda *_: calls.append(1) or Tuning({}, (Trial({}, 0.5),), 0.5))
+    for rounds in (1, 1, 2):
+        tuned_from_store(FedAde(), *deployed, SETTINGS, {"rounds": rounds}, run, tmp_path)
+    assert len(calls) == 2
+
+
+def test_calibrated_in_place_of_a_rate_is_understood():
+    assert FedAde(rate="calibrated").constants == "calibrated"
+
+
+def test_without_shared_layers_to_move_nothing_is_exchanged(scenario_factory):
+    scenario = scenario_factory(num_timesteps=2)
+    method = FedAde(paces=Paces(shared=0), personal_step="all", rate=RateBounds(low=1, mid=1, high=1), batch_size=50)
+    assert not method.has_rounds
+    rows = run(method, scenario)
+    assert (rows["bytes_sent"] == 0).all()
+    assert not np.array_equal(rows["accuracy_post"], rows["accuracy_pre"])
