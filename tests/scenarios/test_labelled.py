@@ -19,7 +19,7 @@ def test_every_client_has_its_own_balanced_draw(clients, size, seed):
         counts = np.bincount(LABELS[rows], minlength=5)
         assert counts.max() - counts.min() <= 1
     everybody = drawn.rows.flatten().tolist()
-    assert drawn.disjoint == (len(set(everybody)) == len(everybody)) or not drawn.disjoint
+    assert not drawn.disjoint or len(set(everybody)) == len(everybody)
 
 
 def test_examples_are_dealt_out_where_there_are_enough():

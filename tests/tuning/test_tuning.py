@@ -57,8 +57,7 @@ def test_every_method_gets_as_many_trials(drift, method):
     assert sum(len(stage.candidates(method)) for stage in stages(method, drift)) == TRIALS
 
 
-def test_a_unit_of_rate_does_not_depend_on_the_scale_of_features(drift):
-    """Twice the features and half the weights are the same model; weights then have a fourth of the gradient's square."""
+def test_the_unit_of_rates_is_what_a_first_step_of_the_optimiser_would_remove(drift):
     deployment, priors = drift.deployment, drift.deployment.source_prior.roll(1).unsqueeze(0)
     labelled = Reference(*(part[:50] for part in drift.references.pool))
     plain = first_descents(deployment, labelled, priors, FedAde())
