@@ -21,7 +21,7 @@ TIMESTEPS = 3
 
 @pytest.fixture(scope="module")
 def scenario(scenario_factory):
-    return scenario_factory(kind="both", num_clients=1, num_timesteps=TIMESTEPS)
+    return scenario_factory(kind="both", num_clients=1, num_timesteps=TIMESTEPS, reference="common")
 
 
 def in_simulator(method, scenario) -> list[dict[str, float]]:

@@ -167,7 +167,12 @@ def test_the_users_own_images_can_shift_in_every_way(tmp_path, scenario_factory,
                 pixels = generator.integers(40 * label, 100 + 40 * label, (16, 16, 3)).astype(np.uint8)
                 Image.fromarray(pixels).save(folder / f"{number}.png")
     scenario = scenario_factory(
-        dataset=f"folder:{tmp_path / 'pictures'}", kind="both", schedule="squ", train_size=20, reference_size=9
+        dataset=f"folder:{tmp_path / 'pictures'}",
+        kind="both",
+        schedule="squ",
+        train_size=20,
+        reference_size=9,
+        reference="common",
     )
     batch = scenario.streams.draw(EVERYONE, 3)
     assert batch.inputs.shape == (8, 20, 3, 16, 16)

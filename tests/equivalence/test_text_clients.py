@@ -140,6 +140,7 @@ def test_text_clients_are_vectorised_in_chunks_that_their_hidden_states_bound(de
     # Above the size from which images' clients run side by side.
     parameters = network.initial_parameters() | {"head.more": torch.zeros(SMALL_NETWORK + 1)}
     deployment = SimpleNamespace(
+        origin={},
         network=network, parameters=parameters, reference=Reference(texts()[0], LABELS[0])
     )  # fmt: skip
     maps = client_maps(ExecutionSettings(device=device), SimpleNamespace(deployment=deployment), samples)

@@ -41,7 +41,7 @@ def drifting(seed: int = 0, **changes):
 
 def test_own_streams_give_the_same_numbers_as_settings(cache, tmp_path):
     """The testbed that settings build, taken apart and given by hand."""
-    settings = ScenarioSettings(**SMALL)
+    settings = ScenarioSettings(**SMALL, reference="common")
     testbed = build_testbed(settings, "cpu", Path(cache), lambda done, of: None)
     methods = ["source", {"fed-ade": {"rate": {"low": 1e-3, "high": 1e-2}}}]
     by_settings = fedade.simulate(

@@ -34,11 +34,22 @@ def test_other_seeds_give_other_draws_and_the_same_seed_the_same():
 
 
 @pytest.mark.parametrize(
-    ("size", "told"), [(4, "one of each of 5 classes"), (205, "41 of class 0, and 40 are held out; set it to 200")]
+    ("labels", "size", "told"),
+    [
+        (LABELS, 4, "one of each of 5 classes"),
+        (LABELS, 201, "201 examples are asked for and 200 are held out; set it to 200 or less"),
+        (LABELS[LABELS != 2], 20, "class 2 has no held-out example"),
+    ],
 )
-def test_what_cannot_be_drawn_is_told(size, told):
+def test_what_cannot_be_drawn_is_told(labels, size, told):
     with pytest.raises(FedadeError, match=told):
-        client_rows(LABELS, 5, 2, size, Seeds(0))
+        client_rows(labels, 5, 2, size, Seeds(0))
+
+
+def test_a_scarce_class_gives_all_it_has_and_others_fill_up():
+    labels = np.array([0] * 3 + [1] * 50 + [2] * 50)
+    drawn = client_rows(labels, 3, 2, 43, Seeds(0))
+    assert [np.bincount(labels[rows]).tolist() for rows in drawn.rows] == [[3, 20, 20], [3, 20, 20]]
 
 
 def test_labelled_rows_never_meet_the_stream(scenario_factory):

@@ -14,7 +14,7 @@ from fedade.scenarios import ScenarioSettings
 from fedade.tuning import trials as trials_module
 from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import TRIALS, first_descents, stages
-from fedade.tuning.trials import Trial, Tuning, fitted, tune, tuned_from_store
+from fedade.tuning.trials import Attempt, Tuning, fitted, tune, tuned_from_store
 
 from ..helpers import clock
 
@@ -122,7 +122,7 @@ def test_methods_without_free_constants_are_refused(drift):
 
 def test_a_tuning_is_found_once_and_another_protocol_asks_again(deployed, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(trials_module, "tune", lambda *_: calls.append(1) or Tuning({}, (Trial({}, 0.5),), 0.5))
+    monkeypatch.setattr(trials_module, "tune", lambda *_: calls.append(1) or Tuning({}, (Attempt({}, 0.5),), 0.5))
     for rounds in (1, 1, 2):
         tuned_from_store(FedAde(), *deployed, SETTINGS, {"rounds": rounds}, run, tmp_path)
     assert len(calls) == 2

@@ -18,6 +18,7 @@ from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset, Labelled
 from fedade.models import MODELS, OF_TABLES, build, standardising
 from fedade.models.text import build_text, is_text
+from fedade.scenarios.labelled import refuse_too_many
 from fedade.scenarios.measuring import measured_deployment
 from fedade.scenarios.own_models import FILE, own_deployment
 from fedade.scenarios.partition import Partition, source_prior
@@ -56,11 +57,7 @@ def deploy(
     progress: Progress,
 ) -> Deployment:
     """The deployment of these settings, brought or trained; weights and measurements are kept in the store."""
-    if settings.reference_size > len(parts.held_out):
-        raise FedadeError(
-            f"scenario.reference_size: {settings.reference_size} examples are asked for and {len(parts.held_out)} are "
-            f"held out; set it to {len(parts.held_out)} or less, or bring more data"
-        )
+    refuse_too_many(settings.reference_size, len(parts.held_out))
     if settings.pretraining is None:
         return own_deployment(dataset, parts, settings, store).to(device)
     if settings.model.startswith(FILE):

@@ -20,18 +20,18 @@ def client_rows(labels: NDArray[np.int64], num_classes: int, num_clients: int, s
     """Every client's own examples (x_c⁰, y_c⁰): dealt out where there are enough for all, else drawn independently."""
     by_class = [np.flatnonzero(labels == label) for label in range(num_classes)]
     available = np.array([len(rows) for rows in by_class])
+    refuse_too_many(size, len(labels))
+    if not available.all():
+        raise FedadeError(
+            f"class {int(np.argmin(available))} has no held-out example, and every client needs one of each class; "
+            "bring more data, or set scenario.reference to common"
+        )
     if size < num_classes:
         raise FedadeError(
             f"scenario.reference_size: {size} examples cannot hold one of each of {num_classes} classes; set it to "
             f"{num_classes} or more, or scenario.reference to common"
         )
-    wanted = np.stack([_share_of_classes(client, size, num_classes) for client in range(num_clients)])
-    short = np.flatnonzero(wanted.max(0) > available)
-    if len(short):
-        raise FedadeError(
-            f"scenario.reference_size: {size} examples a client want {wanted[:, short[0]].max()} of class {short[0]}, "
-            f"and {available[short[0]]} are held out; set it to {int(available.min()) * num_classes} or less"
-        )
+    wanted = np.stack([_share_of_classes(client, size, available) for client in range(num_clients)])
     disjoint = bool((wanted.sum(0) <= available).all())
     rows = []
     for label, own in enumerate(by_class):
@@ -46,8 +46,22 @@ def client_rows(labels: NDArray[np.int64], num_classes: int, num_clients: int, s
     return ClientRows(np.stack([np.sort(np.concatenate(parts)) for parts in zip(*rows, strict=True)]), disjoint)
 
 
-def _share_of_classes(client: int, size: int, num_classes: int) -> NDArray[np.int64]:
-    """How many of each class: as many of all, and one more of as many as it takes, other ones for other clients."""
-    counts = np.full(num_classes, size // num_classes)
-    counts[(client + np.arange(size % num_classes)) % num_classes] += 1
+def refuse_too_many(size: int, held_out: int) -> None:
+    """Refuse to draw more labelled examples than there are."""
+    if size > held_out:
+        raise FedadeError(
+            f"scenario.reference_size: {size} examples are asked for and {held_out} are held out; set it to "
+            f"{held_out} or less, or bring more data"
+        )
+
+
+def _share_of_classes(client: int, size: int, available: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of each class: as many of all as there are, and one more of as many as it takes, other ones for other
+    clients."""
+    level = int(
+        np.searchsorted([np.minimum(available, level).sum() for level in range(available.max() + 1)], size, "right")
+    )
+    counts = np.minimum(available, level - 1)
+    roomy = np.flatnonzero(available > counts)
+    counts[np.roll(roomy, -client)[: size - counts.sum()]] += 1
     return counts

@@ -34,7 +34,7 @@ SomeMethod = TypeVar("SomeMethod", bound=Method)
 
 
 @dataclass(frozen=True)
-class Trial:
+class Attempt:
     """One attempt: what was set, and the mean accuracy over simulated clients and time, less what clients without a
     shift lost; NaN if it diverged."""
 
@@ -47,7 +47,7 @@ class Tuning:
     """What was chosen for a method, and how."""
 
     chosen: Settings
-    trials: tuple[Trial, ...]
+    trials: tuple[Attempt, ...]
     source: float
     """Accuracy of the deployed model on the same drift."""
 
@@ -60,7 +60,7 @@ class Tuning:
     def load(cls, path: Path) -> "Tuning":
         """Read what `save` wrote."""
         stored = storage.read_json(path)
-        trials = tuple(Trial(trial["settings"], _or_nan(trial["accuracy"])) for trial in stored["trials"])
+        trials = tuple(Attempt(trial["settings"], _or_nan(trial["accuracy"])) for trial in stored["trials"])
         return cls(stored["chosen"], trials, stored["source"])
 
 
@@ -85,7 +85,7 @@ def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None
                 accuracy = _accuracy(rows) - _harm(rows, deployed)
             except FedadeError:
                 accuracy = math.nan
-            trials.append(Trial(_plain({**chosen, **_changes(method, candidate)}), accuracy))
+            trials.append(Attempt(_plain({**chosen, **_changes(method, candidate)}), accuracy))
             if progress is not None:
                 progress(len(trials))
             if accuracy > best_accuracy + (stage.worth if trials[:-1] else 0):
