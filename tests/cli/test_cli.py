@@ -173,7 +173,9 @@ def test_a_failed_start_claims_nothing(fedade, tmp_path):
 
 
 def test_each_row_has_its_own_settings(fedade):
-    rows = "methods=[fed-ade, {name: careful, fed-ade: {rate: {low: 5, mid: 5, high: 5}}}, {fix-lr-mid: {batch_size: 50}}]"
+    rows = (
+        "methods=[fed-ade, {name: careful, fed-ade: {rate: {low: 5, mid: 5, high: 5}}}, {fix-lr-mid: {batch_size: 50}}]"
+    )
     done = fedade("run", *TINY, "--set", rows, "--set", "fix-lr-mid.rate.mid=0.04", "--json", check=True)
     found = {one["method"]: one["learning_rate_mean"] for one in json.loads(done.stdout)["results"]}
     assert found["careful"] == pytest.approx(5), "its bounds are equal"

@@ -15,7 +15,7 @@ from fedade.flower.app_template import init_app
 from fedade.flower.client_app import client_app
 from fedade.flower.server_app import serve
 from fedade.flower.settings import FolderStream, ImportedStream, read_task
-from fedade.flower.streams import START, Folder, real_stream
+from fedade.flower.streams import START, Folder, own_labelled, real_stream
 from fedade.scenarios import build_scenario
 
 from .conftest import SETTINGS
@@ -141,3 +141,30 @@ def test_another_deployment_than_the_apps_is_refused(clinic, tmp_path):
     with pytest.raises(FedadeError, match="is missing; copy the file"):
         read_bundle(tmp_path / "none", "0" * 64)
     assert storage.read_yaml(tmp_path / "app" / "fedade.yaml")["flower"]["share"] == []
+
+
+def labelled_file(path: Path, shape: tuple[int, ...] = SHAPE, labels: object = (0, 1, 2)) -> Path:
+    np.savez(path, inputs=np.zeros((3, *shape), np.uint8), labels=np.array(labels))
+    return path
+
+
+def test_a_clients_own_labelled_data_are_a_file_on_its_host(tmp_path, scenario_factory):
+    deployment = scenario_factory().deployment
+    own = own_labelled(labelled_file(tmp_path / "own.npz"), deployment)
+    assert own.inputs.shape == (3, *SHAPE)
+    assert own.labels.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (lambda path: path, "cannot be read"),
+        (lambda path: labelled_file(path, (1, 9, 9)), "expected"),
+        (lambda path: labelled_file(path, labels=(0, 1, 99)), "class numbers from 0 to 9"),
+        (lambda path: labelled_file(path, labels=(0, 1)), "must be 3 class numbers"),
+    ],
+    ids=["missing", "misshapen", "unknown class", "too few labels"],
+)
+def test_broken_labelled_data_are_one_line(tmp_path, scenario_factory, broken, told):
+    with pytest.raises(FedadeError, match=told):
+        own_labelled(broken(tmp_path / "own.npz"), scenario_factory().deployment)

@@ -18,7 +18,7 @@ from fedade.core.scenario import Scenario
 from fedade.core.trace import Rows
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.source import Source
-from fedade.parts.rates import Paces, RateBounds, SignalRange
+from fedade.parts.rates import EVEN, Paces, RateBounds, SignalRange
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import Settings, is_tunable, stages
@@ -74,6 +74,7 @@ def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None
     best, best_accuracy, trials = method, -math.inf, []
     chosen: Settings = {}
     if isinstance(method, FedAde):
+        method = method.model_copy(update={"anchor": 0.0, "paces": EVEN})  # whatever was set before
         chosen = {"signal": signal_range(method, scenario, run)}
         best = method.model_copy(update=chosen)
     for stage in stages(method, scenario):
