@@ -8,6 +8,7 @@ from fedade.core.errors import FedadeError
 from fedade.engine.pending import collect
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.prior_reweighting import PriorReweighting
+from fedade.methods.source import Source
 from fedade.methods.tent import Tent
 from fedade.parts.rates import Paces, RateBounds
 from fedade.scenarios import ScenarioSettings
@@ -104,6 +105,15 @@ def test_a_trial_that_diverges_is_lost_and_a_search_without_survivors_says_so(dr
 
     with pytest.raises(FedadeError, match="no trial of Tent survived"):
         tune(Tent(), drift, falls)
+
+
+def test_where_every_trial_is_worse_than_the_deployed_model_it_stands_still(drift):
+    def worse(method, scenario):
+        rows = run(Source(), scenario)
+        adapting = isinstance(method, FedAde)
+        return {**rows, "s": np.zeros(len(rows["client"])), "accuracy_post": rows["accuracy_post"] - 0.1 * adapting}
+
+    assert tune(FedAde(personal_step="all"), drift, worse).chosen["rate"] == {"low": 0, "mid": 0, "high": 0}
 
 
 def test_harm_to_clients_without_a_shift_counts_twice():

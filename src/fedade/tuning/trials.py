@@ -23,7 +23,7 @@ from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import Settings, is_tunable, stages
 
-VERSION = 2
+VERSION = 3
 """Part of every key: raised when the same method and deployment would be given other constants."""
 TOLERATED = 0.001
 """Loss of accuracy without any shift."""
@@ -96,6 +96,8 @@ def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None
             f"no trial of {type(method).__name__} survived on simulated drift: every rate diverged; set constants to "
             "'set' and choose its rate by hand"
         )
+    if isinstance(method, FedAde) and best_accuracy < source:
+        best = best.model_copy(update={"rate": RateBounds(low=0, mid=0, high=0)})  # better to stand still
     return Tuning(_plain({**chosen, **_changes(method, best)}), tuple(trials), source)
 
 
