@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedade.core import storage, tree
+from fedade.core.context import RoundContext
 from fedade.core.errors import FedadeError
 from fedade.flower.client_app import make_client
 from fedade.flower.identity import Identity
@@ -21,8 +22,6 @@ from fedade.flower.wire import (
     read_answer,
     read_instruction,
 )
-
-from ..helpers import Seen, personalise
 
 
 def told(turn: int, timestep: int, base: int = BEGINNING, **changed) -> Instruction:
@@ -68,16 +67,15 @@ def test_the_personal_step_runs_with_the_next_message_on_the_new_layers(client):
     after = client.store.load(1)
     assert after.round_key is None
     shared = {name: moved[f"['{name}']"] for name in client.method.begin_server(client.deployment)}
-    expected, _ = personalise(
-        client.method,
+    ctx = RoundContext(
         client.deployment,
-        before.client,
-        before.opened.plan,
-        shared,
-        (),
-        Seen(before.opened.inputs, torch.tensor(1), torch.tensor(11)),
+        before.opened.inputs,
+        torch.tensor(1),
         torch.tensor(12),
+        shared,
+        own_reference=client.labelled,
     )
+    expected, _ = client.method.personalise(ctx, before.client, before.opened.plan)
     assert equal(after.client, expected)
     assert not equal(after.client, before.client)
 
