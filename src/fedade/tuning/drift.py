@@ -15,7 +15,7 @@ from fedade.data.corruptions import MAX_SEVERITY
 from fedade.data.disturbances import disturbed
 from fedade.scenarios.labelled import client_rows
 from fedade.scenarios.pool_features import PoolAt
-from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios.settings import Kind, ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
 
 SEED = 1_000_003
@@ -37,7 +37,7 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
     labels = held_out.labels.cpu().numpy()
     streamed, trained_on = _halves(labels, deployment.num_classes, seeds)
     clients = settings.num_clients if settings.supports == "disjoint" else min(CLIENTS, settings.num_clients)
-    kind = "label" if settings.kind == "none" else settings.kind
+    kind = drift_kind(settings)
     simulated = settings.model_copy(
         update={"num_clients": clients, "num_timesteps": min(TIMESTEPS, settings.num_timesteps), "kind": kind}
     )
@@ -67,6 +67,11 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
 
     own_rows = torch.from_numpy(rows[np.broadcast_to(drawn, (clients, drawn.shape[1]))]).to(device)
     return Scenario(deployment, streams, ClientReferences(held_out, own_rows, features))
+
+
+def drift_kind(settings: ScenarioSettings) -> Kind:
+    """What is simulated: what is expected to move; class frequencies, where nothing is."""
+    return "label" if settings.kind == "none" else settings.kind
 
 
 def without_shift(scenario: Scenario) -> Scenario:

@@ -20,7 +20,7 @@ from fedade.methods.fed_ade import FedAde
 from fedade.methods.source import Source
 from fedade.parts.rates import EVEN, Paces, RateBounds, SignalRange
 from fedade.scenarios.settings import ScenarioSettings
-from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
+from fedade.tuning.drift import drift_kind, schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import Settings, is_tunable, stages
 
 VERSION = 3
@@ -130,6 +130,7 @@ def tuning_key(method: Method, deployment: str, settings: ScenarioSettings, prot
         mode="json",
         include={"kind", "num_clients", "num_timesteps", "samples", "alpha", "supports", "initial", "reference"},
     )
+    expected["kind"] = drift_kind(settings)
     content = [VERSION, type(method).__name__, own, expected, settings.reference_size, protocol, deployment]
     return digest(json.dumps(content, sort_keys=True).encode())[:16]
 
