@@ -16,7 +16,7 @@ from .traces import assert_same, simulated, told
 METHODS = ("fed-ade", "fix-lr-mid", "tent", "fed-poe", "fed-ccfa")
 
 
-EVERYONE = {"fed-ade": {"personal_step": "all", "anchor": 0.01, "paces": {"shared": 0.1}}}
+EVERYONE = {"fed-ade": {"personal_step": "all", "anchor": 0.01, "centred": True, "paces": {"shared": 0.1}}}
 ALONE = {"fed-ade": {"personal_step": "all", "paces": {"shared": 0}}}
 
 

@@ -2,10 +2,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from fedade.core.deployment import Reference
 from fedade.core.errors import FedadeError
 from fedade.engine.pending import collect
+from fedade.maths.priors.estimators import confusion_matrix
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.source import Source
@@ -116,13 +118,31 @@ def test_where_every_trial_is_worse_than_the_deployed_model_it_stands_still(drif
     assert tune(FedAde(personal_step="all"), drift, worse).chosen["rate"] == {"low": 0, "mid": 0, "high": 0}
 
 
-def test_harm_to_clients_without_a_shift_counts_twice():
-    clients = np.arange(10)
-    resting = np.array([schedule_of(client) is None for client in clients.tolist()])
-    before = {"client": clients, "accuracy_post": np.full(10, 0.9)}
-    after = {"client": clients, "accuracy_post": np.where(resting, 0.8, 0.95)}
-    assert trials_module._harm(after, before) == pytest.approx(0.1 - trials_module.TOLERATED)
-    assert trials_module._harm(before, before) == 0
+def test_a_trial_is_judged_where_data_drift_and_harm_elsewhere_outweighs_a_gain(drift):
+    """More accurate by 2 points under drift, but 2 points worse for clients whose data stay as they were."""
+
+    def adapted(method, scenario):
+        rows = run(Source(), scenario)
+        drifts = np.array([schedule_of(client) is not None for client in rows["client"].tolist()])
+        harmful = isinstance(method, FedAde) and method.rate.low > 0
+        gained = np.where(drifts, 0.02, -0.02) * harmful
+        return {**rows, "s": np.zeros(len(drifts)), "accuracy_post": rows["accuracy_post"] + gained}
+
+    tuning = tune(FedAde(personal_step="all"), drift, adapted)
+    assert tuning.trials[0].accuracy == pytest.approx(tuning.source + 0.02)
+    assert tuning.trials[0].at_rest == pytest.approx(-0.02)
+    assert tuning.chosen["rate"]["high"] == 0
+
+
+def test_what_simulated_clients_know_was_not_measured_on_what_they_meet(deployed, drift):
+    """The confusion matrix is that of their labelled half alone."""
+    _, held_out = deployed
+    streamed = np.concatenate(drift.streams.rows_by_class)
+    others = np.setdiff1d(np.arange(len(held_out.labels)), streamed)
+    network, known = drift.deployment.network, drift.deployment
+    logits = network.logits(known.parameters, held_out.inputs[others])
+    expected = confusion_matrix((logits / known.temperature).softmax(-1), held_out.labels[others])
+    torch.testing.assert_close(known.confusion, expected)
 
 
 def test_methods_without_free_constants_are_refused(drift):
@@ -132,7 +152,7 @@ def test_methods_without_free_constants_are_refused(drift):
 
 def test_a_tuning_is_found_once_and_another_protocol_asks_again(deployed, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(trials_module, "tune", lambda *_: calls.append(1) or Tuning({}, (Attempt({}, 0.5),), 0.5))
+    monkeypatch.setattr(trials_module, "tune", lambda *_: calls.append(1) or Tuning({}, (Attempt({}, 0.5, 0.0),), 0.5))
     for rounds in (1, 1, 2):
         tuned_from_store(FedAde(), *deployed, SETTINGS, {"rounds": rounds}, run, tmp_path)
     assert len(calls) == 2

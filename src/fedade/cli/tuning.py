@@ -46,11 +46,19 @@ def tune_command(
         tuning = Worker(_Reporting(report)).tuning(experiment.build_method(), experiment)
     if picture is not None:
         try:
-            picture_of_trials([trial.accuracy for trial in tuning.trials], tuning.source, method).savefig(picture)
+            picture_of_trials([trial.score for trial in tuning.trials], tuning.source, method).savefig(picture)
         except (OSError, ValueError) as error:
             raise FedadeError(f"cannot draw {picture}: {error}; name a file that ends in .svg, .png or .pdf") from error
     if json_:
-        trials = [{"accuracy": _finite(trial.accuracy), "settings": trial.settings} for trial in tuning.trials]
+        trials = [
+            {
+                "accuracy": _finite(trial.accuracy),
+                "at_rest": _finite(trial.at_rest),
+                "score": _finite(trial.score),
+                "settings": trial.settings,
+            }
+            for trial in tuning.trials
+        ]
         content = {"method": method, "chosen": tuning.chosen, "source": tuning.source, "trials": trials}
         typer.echo(json.dumps({**content, "seconds": round(time.monotonic() - begun, 1)}))
         return
@@ -72,12 +80,16 @@ class _Reporting(Listener):
 def _table(tuning: Tuning, method: str) -> Table:
     table = Table(title=f"{method} on simulated drift; the deployed model has {100 * tuning.source:.2f} %")
     table.add_column("trial", justify="right")
-    table.add_column("accuracy", justify="right")
+    table.add_column("where data drift", justify="right")
+    table.add_column("gain at rest", justify="right")
+    table.add_column("score", justify="right")
     table.add_column("settings")
     for number, trial in enumerate(tuning.trials, 1):
-        shown = "diverged" if math.isnan(trial.accuracy) else f"{100 * trial.accuracy:.2f}"
+        figures = ("diverged", "", "")
+        if not math.isnan(trial.accuracy):
+            figures = (f"{100 * trial.accuracy:.2f}", f"{100 * trial.at_rest:+.2f}", f"{100 * trial.score:.2f}")
         chosen = trial.settings == tuning.chosen
-        table.add_row(str(number), shown, _in_words(trial.settings), style="bold" if chosen else None)
+        table.add_row(str(number), *figures, _in_words(trial.settings), style="bold" if chosen else None)
     return table
 
 

@@ -19,8 +19,8 @@ CALIBRATED: Settings = {"constants": "calibrated", "personal_step": "all"}
 """Fed-ADE as it works best (docs/decisions/0021-calibrated-constants.md)."""
 DIGITS: Settings = {
     "rate": {"low": 4.67, "mid": 4.67, "high": 14.0},
-    "signal": {"floor": 0.185, "top": 0.389},
-    "paces": {"shared": 4.33e-4, "weights": 0.0116, "biases": 1.0},
+    "signal": {"floor": 0.185, "top": 0.425},
+    "paces": {"shared": 1.3e-4, "weights": 1.16e-3, "biases": 1.0},
     "anchor": 0.01,
 }
 """Constants of Fed-ADE for the default run, as `fedade tune` found them."""

@@ -4,6 +4,7 @@ Also the paper's FixLR baselines, which ignore the signals. What the authors' re
 `fed_ade_release.py`.
 """
 
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -57,6 +58,9 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     paces: Paces = EVEN
     anchor: float = Field(0.0, ge=0, allow_inf_nan=False)
     """How strongly φ is pulled back to the deployed one, which keeps few labelled data from being learnt by heart."""
+    centred: bool = False
+    """φ rests at the deployed head while the estimated prior is the source's, whatever few labelled data say: their
+    gradient there is taken off (a control variate). It moves in the personal step alone then."""
     personal_step: Literal["participants", "all"] = "participants"
     """Who takes it: a round's participants after its broadcast, as in Algorithm 1; or all clients after a timestep's
     last one, as the paper's Sec. 3 says in words."""
@@ -92,6 +96,14 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         if isinstance(settings, dict) and settings.get("rate") == "calibrated":
             return {**{key: value for key, value in settings.items() if key != "rate"}, "constants": "calibrated"}
         return settings
+
+    @model_validator(mode="after")
+    def _centred_on_all_labelled_data(self) -> "FedAde":
+        if self.centred and self.objective != "bbse":
+            raise ValueError(f"centred needs the objective bbse, not {self.objective}; set centred to false")
+        if self.centred and (self.personal_draws or self.reference_draws) == "prior":
+            raise ValueError("centred reads all labelled data in the personal step; set personal_draws to epoch")
+        return self
 
     @property
     def card(self) -> Card:
@@ -172,6 +184,8 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
         training, epochs = self._training(ctx, plan, self.reference_draws), range(self.joint_epochs)
         if self.paces.shared:
+            if self.centred:  # drawn rows cannot be: φ waits for the personal step
+                training = replace(training, paces=Paces(shared=self.paces.shared, weights=0, biases=0))
             own, states, uplink = joint_step(training, state.own, state.states, epochs)
         else:  # ψ stays, so that its gradients are not needed
             own, states = personal_step(training, state.own, state.states, epochs)
@@ -231,4 +245,5 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
             keeps_body=self._keeps_body,
             paces=self.paces,
             anchor=self.anchor,
+            centred=self.centred,
         )

@@ -25,10 +25,12 @@ from fedade.parts.statistics import follow
 Seen = dict[str, Statistics]
 Features = dict[Examples, Tensor]
 Step = TypeVar("Step")
-Loss = Callable[[dict[str, Tensor], Step], tuple[Tensor, Seen]]
-"""From parameters and what a step reads: a loss, and the statistics that normalisation layers saw."""
+Loss = Callable[[dict[str, Tensor], Step, Tensor], tuple[Tensor, Seen]]
+"""From parameters, what a step reads and class frequencies: a loss, and the statistics that normalisation saw."""
 Minibatches = list[Tensor | None]
 """Rows of each step; None stands for the whole set."""
+PersonalStep = tuple[Tensor | None, Features]
+"""Its rows, and the features of those that were drawn."""
 ReferenceDraws = Literal["epoch", "prior"]
 """What an epoch reads of the reference set: every row once, weighted by the prior; or as many rows as the stream's
 batch has samples, drawn with the chances that the prior gives them."""
@@ -52,6 +54,9 @@ class Training:
     paces: Paces = EVEN
     anchor: float = 0.0
     """How strongly personal layers are pulled back to the deployed ones: anchor/2 · ‖φ − φ⁰‖² is added to the loss."""
+    centred: bool = False
+    """The personal step rests at the deployed φ⁰ while the prior is the source's μ0: ∇F̂_μ0(φ⁰) is taken off each
+    gradient. It is zero but for the accidents of few labelled data, which are then not learnt."""
     keeps_body: bool = False
     """ψ is the deployed one, whose features of the labelled data are known."""
 
@@ -82,44 +87,65 @@ class Training:
         self, moving: Parameters, fixed: Parameters, minibatches: Minibatches, state: OptimiserState
     ) -> tuple[dict[str, Tensor], OptimiserState]:
         """Steps on all of `moving` (eq:local_joint_update), on top of `fixed`."""
+        return self._descend(self._loss_on(fixed), moving, minibatches, state)
 
-        def loss(moved: dict[str, Tensor], rows: Tensor | None) -> tuple[Tensor, Seen]:
+    def _loss_on(self, fixed: Parameters) -> Loss[Tensor | None]:
+        """The loss of rows by whole passes."""
+
+        def loss(moved: dict[str, Tensor], rows: Tensor | None, prior: Tensor) -> tuple[Tensor, Seen]:
             recording, parameters = RecordingStatistics(), {**fixed, **moved}
 
             def logits(examples: Examples, chosen: Tensor | None) -> Tensor:
                 features = self._represent(parameters, _rows(self._inputs(examples), chosen), recording)
                 return self._classify(parameters, features, examples, chosen)
 
-            return self.objective.loss(self._material(logits), rows), recording.seen
+            return self.objective.loss(self._material(logits, prior), rows), recording.seen
 
-        return self._descend(loss, moving, minibatches, state)
+        return loss
 
     def personal(
         self, personal: Parameters, fixed: Parameters, minibatches: Minibatches, state: OptimiserState
     ) -> tuple[dict[str, Tensor], OptimiserState]:
         """Steps on φ with ψ frozen (eq:local_personal_update); features are computed once if φ is the head."""
         if not all(name.startswith("head.") for name in personal):
-            return self.joint(personal, fixed, minibatches, state)
+            whole_passes = self._loss_on(fixed)
+            at_rest = self._at_rest(whole_passes, personal, None)
+            return self._descend(whole_passes, personal, minibatches, state, at_rest)
         whole = {
             examples: self._whole_features(fixed, examples)
             for examples in self.objective.examples
             if not (self._draws_reference and examples == "reference")
         }
 
-        def loss(moved: dict[str, Tensor], step: tuple[Tensor | None, Features]) -> tuple[Tensor, Seen]:
+        def loss(moved: dict[str, Tensor], step: PersonalStep, prior: Tensor) -> tuple[Tensor, Seen]:
             rows, drawn = step
 
             def logits(examples: Examples, chosen: Tensor | None) -> Tensor:
                 features = drawn[examples] if examples in drawn else _rows(whole[examples], chosen)
                 return self._classify({**fixed, **moved}, features, examples, chosen)
 
-            return self.objective.loss(self._material(logits), rows), {}
+            return self.objective.loss(self._material(logits, prior), rows), {}
 
         steps = zip(minibatches, self._drawn_features(fixed, minibatches), strict=True)
-        return self._descend(loss, personal, steps, state)
+        return self._descend(loss, personal, steps, state, self._at_rest(loss, personal, (None, {})))
+
+    def _at_rest(self, loss: Loss[Step], personal: Parameters, all_rows: Step) -> Tensor | None:
+        """∇F̂_μ0(φ⁰) on all labelled data, where steps are centred."""
+        if not self.centred:
+            return None
+        layout, deployed = Layout.by_name(personal), self.deployment.parameters
+        start = layout.join({name: deployed[name] for name in personal})
+        source = self.deployment.source_prior
+        gradient: Tensor = grad(lambda joined: loss(layout.named(joined), all_rows, source), has_aux=True)(start)[0]
+        return gradient
 
     def _descend(
-        self, loss: Loss[Step], start: Parameters, steps: Iterable[Step], state: OptimiserState
+        self,
+        loss: Loss[Step],
+        start: Parameters,
+        steps: Iterable[Step],
+        state: OptimiserState,
+        at_rest: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], OptimiserState]:
         """One step after the other, on all parameters as one vector; statistics among them follow what was seen."""
         trainable = self.deployment.network.trainable()
@@ -131,8 +157,11 @@ class Training:
         pull = self._pull(layout, moving) if self.anchor else None
         for step in steps:
             gradient, seen = grad(
-                lambda joined, step=step, fixed=statistics: loss(layout.named(joined) | fixed, step), has_aux=True
+                lambda joined, step=step, fixed=statistics: loss(layout.named(joined) | fixed, step, self.prior),
+                has_aux=True,
             )(vector)
+            if at_rest is not None:
+                gradient = gradient - at_rest
             if pull is not None:
                 gradient = gradient + pull[0] * (vector - pull[1])
             direction, state = self.optimiser.direction(vector, gradient, state)
@@ -177,9 +206,9 @@ class Training:
             features = dropped(features, _rows(self.mask, rows))
         return self.deployment.network.classify(parameters, features)
 
-    def _material(self, logits: Callable[[Examples, Tensor | None], Tensor]) -> Material:
+    def _material(self, logits: Callable[[Examples, Tensor | None], Tensor], prior: Tensor) -> Material:
         labels, source = self.ctx.reference.labels, self.deployment.source_prior
-        return Material(logits, labels, self.prior, source, self._draws_reference)
+        return Material(logits, labels, prior, source, self._draws_reference)
 
 
 def minibatches(key: Tensor, size: int, epochs: range, batch_size: int) -> Minibatches:

@@ -14,15 +14,17 @@ from fedade.core.seeds import Seeds
 from fedade.data.corruptions import MAX_SEVERITY
 from fedade.data.disturbances import disturbed
 from fedade.scenarios.labelled import client_rows
+from fedade.scenarios.measuring import measured_deployment
 from fedade.scenarios.pool_features import PoolAt
 from fedade.scenarios.settings import Kind, ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
 
 SEED = 1_000_003
 """Of all simulated drift; no run uses it by chance."""
-CLIENTS, TIMESTEPS = 20, 50
-SCHEDULES = ("lin", "sin", "squ", "ber", None)
-"""Of the simulated clients, in turn; the data of the last stay as they were."""
+CLIENTS, TIMESTEPS = 24, 100
+SCHEDULES = ("lin", None, "sin", None, "squ", None, "ber", None)
+"""Of the simulated clients, in turn; None: their data stay as they were. These are half, since what adapting costs them
+is small beside the chance of which samples they meet."""
 STRONGEST = {"noise": 0.6, "blur": 3.0, "contrast": 0.85, "brightness": 1.0}
 """Disturbances of inputs at full severity, which are not the benchmarks' corruptions."""
 
@@ -65,8 +67,31 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
     def features(under: Deployment) -> Tensor:
         return streams.features.of(under, streams.pool_at, next(iter(STRONGEST)), 0, np.arange(len(labels)))
 
+    known = _measured_without_the_streams(deployment, held_out, rows)
     own_rows = torch.from_numpy(rows[np.broadcast_to(drawn, (clients, drawn.shape[1]))]).to(device)
-    return Scenario(deployment, streams, ClientReferences(held_out, own_rows, features))
+    return Scenario(known, streams, ClientReferences(held_out, own_rows, features))
+
+
+def _measured_without_the_streams(deployment: Deployment, held_out: Reference, rows: NDArray[np.int64]) -> Deployment:
+    """The deployment as measured on some held-out data alone: a confusion matrix of the very images that a simulated
+    stream shows would find its class frequencies too well."""
+    chosen = torch.from_numpy(rows).to(held_out.labels.device)
+    measured = measured_deployment(
+        deployment.network,
+        deployment.split,
+        deployment.parameters,
+        held_out.inputs[chosen],
+        held_out.labels[chosen].cpu().numpy(),
+        deployment.source_prior.cpu(),
+        deployment.num_classes,
+        held_out.labels.device,
+    ).to(held_out.labels.device)
+    return replace(
+        deployment,
+        confusion=measured.confusion,
+        mean_prediction=measured.mean_prediction,
+        temperature=measured.temperature,
+    )
 
 
 def drift_kind(settings: ScenarioSettings) -> Kind:

@@ -33,7 +33,7 @@ MEASURED_ON = 500
 """Labelled examples that gradients are measured on."""
 WORTH = 0.001
 """Of accuracy: about two standard errors of a difference between trials."""
-DESCENTS = (0.01, 0.03, 0.1, 0.3, 1.0)
+DESCENTS = (0.01, 0.03, 0.1, 0.3)
 """Fixed rates to try, by the risk that a first step would remove if the risk were linear, in nats."""
 
 
@@ -50,11 +50,13 @@ def is_tunable(method: Method) -> bool:
 
 
 def _of_fed_ade(method: FedAde, scenario: Scenario) -> Iterator[Stage]:
-    """The size of a fixed rate on biases alone; then bounds around it; then the head's weights, the pull back to the
-    deployed head, and the shared layers."""
+    """The size of a fixed rate on centred biases alone; bounds around it; steps that are not centred; the pull back to
+    the deployed head; then the head's weights, and the shared layers."""
     descent = first_descents(scenario.deployment, _labelled(scenario), _priors(scenario), method)
     base = "biases" if descent["biases"] else "weights"
     only_base = Paces(shared=0, weights=0, biases=0).model_copy(update={base: 1.0})
+
+    can_be_centred = method.objective == "bbse" and (method.personal_draws or method.reference_draws) == "epoch"
 
     def relative(name: str, share: float) -> float:
         """The pace at which a part removes this share of the risk that the base does."""
@@ -64,11 +66,12 @@ def _of_fed_ade(method: FedAde, scenario: Scenario) -> Iterator[Stage]:
         return {"rate": RateBounds(low=low, mid=mid, high=high)}
 
     def fixed(_: Method) -> list[Settings]:
-        return [{**rates(rate, rate, rate), "paces": only_base} for rate in (drop / descent[base] for drop in DESCENTS)]
+        sizes = [drop / descent[base] for drop in DESCENTS]
+        return [{**rates(size, size, size), "paces": only_base, "centred": can_be_centred} for size in sizes]
 
     def around(best: Method) -> list[Settings]:
         mid = best.rate.mid if isinstance(best, FedAde) else 0.0
-        return [rates(mid / below, mid, mid * above) for below, above in ((1, 3), (3, 1), (3, 3), (10, 1))]
+        return [rates(mid / below, mid, mid * above) for below, above in ((1, 3), (3, 3), (3, 6), (10, 3), (10, 6))]
 
     def paced(name: str, shares: Sequence[float]) -> Stage:
         def candidates(best: Method) -> list[Settings]:
@@ -79,7 +82,9 @@ def _of_fed_ade(method: FedAde, scenario: Scenario) -> Iterator[Stage]:
 
     yield Stage(fixed)
     yield Stage(around)
-    yield Stage(lambda _: [{"anchor": pull} for pull in (0.003, 0.01, 0.03)])
+    if can_be_centred:
+        yield Stage(lambda _: [{"centred": False}], WORTH)
+    yield Stage(lambda _: [{"anchor": pull} for pull in (0.003, 0.01)])
     if base == "biases":
         yield paced("weights", (0.1, 1.0))
     yield paced("shared", (0.03, 0.3, 1.0, 3.0))

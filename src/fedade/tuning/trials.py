@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedade.core import storage
 from fedade.core.deployment import Deployment, Reference
@@ -23,10 +24,12 @@ from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import drift_kind, schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import Settings, is_tunable, stages
 
-VERSION = 3
+VERSION = 4
 """Part of every key: raised when the same method and deployment would be given other constants."""
 TOLERATED = 0.001
 """Loss of accuracy without any shift."""
+HARM = 3.0
+"""How much more than a gain elsewhere a further loss counts."""
 Run = Callable[[Method, Scenario], Rows]
 """Runs a method through a scenario."""
 Progress = Callable[[int], None]
@@ -35,11 +38,17 @@ SomeMethod = TypeVar("SomeMethod", bound=Method)
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt: what was set, and the mean accuracy over simulated clients and time, less what clients without a
-    shift lost; NaN if it diverged."""
+    """One attempt: what was set, how accurate it was where data drifted, and what clients without a shift gained by it
+    (negative: lost); NaN if it diverged."""
 
     settings: Settings
     accuracy: float
+    at_rest: float
+
+    @property
+    def score(self) -> float:
+        """What is compared: accuracy, less what adapting costs where nothing happens."""
+        return self.accuracy - HARM * max(0.0, -self.at_rest - TOLERATED)
 
 
 @dataclass(frozen=True)
@@ -49,18 +58,28 @@ class Tuning:
     chosen: Settings
     trials: tuple[Attempt, ...]
     source: float
-    """Accuracy of the deployed model on the same drift."""
+    """Accuracy of the deployed model where the same data drifted."""
 
     def save(self, path: Path) -> None:
         """Store it as JSON."""
-        trials = [{"settings": trial.settings, "accuracy": _or_none(trial.accuracy)} for trial in self.trials]
+        trials = [
+            {
+                "settings": trial.settings,
+                "accuracy": _or_none(trial.accuracy),
+                "at_rest": _or_none(trial.at_rest),
+            }
+            for trial in self.trials
+        ]
         storage.write_json(path, {"chosen": self.chosen, "source": self.source, "trials": trials})
 
     @classmethod
     def load(cls, path: Path) -> "Tuning":
         """Read what `save` wrote."""
         stored = storage.read_json(path)
-        trials = tuple(Attempt(trial["settings"], _or_nan(trial["accuracy"])) for trial in stored["trials"])
+        trials = tuple(
+            Attempt(trial["settings"], _or_nan(trial["accuracy"]), _or_nan(trial["at_rest"]))
+            for trial in stored["trials"]
+        )
         return cls(stored["chosen"], trials, stored["source"])
 
 
@@ -70,11 +89,10 @@ def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None
         raise FedadeError(f"{type(method).__name__} has no constants to calibrate; set constants to 'set'")
     method = method.model_copy(update={"constants": "set"})
     deployed = run(Source(), scenario)
-    source = _accuracy(deployed)
-    best, best_accuracy, trials = method, -math.inf, []
+    best, best_score, trials = method, -math.inf, []
     chosen: Settings = {}
     if isinstance(method, FedAde):
-        method = method.model_copy(update={"anchor": 0.0, "paces": EVEN})  # whatever was set before
+        method = method.model_copy(update={"anchor": 0.0, "centred": False, "paces": EVEN})  # whatever was set before
         chosen = {"signal": signal_range(method, scenario, run)}
         best = method.model_copy(update=chosen)
     for stage in stages(method, scenario):
@@ -82,21 +100,21 @@ def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None
         for settings in stage.candidates(start):
             candidate = start.model_copy(update=settings)
             try:
-                rows = run(candidate, scenario)
-                accuracy = _accuracy(rows) - _harm(rows, deployed)
+                accuracy, at_rest = _judged(run(candidate, scenario), deployed)
             except FedadeError:
-                accuracy = math.nan
-            trials.append(Attempt(_plain({**chosen, **_changes(method, candidate)}), accuracy))
+                accuracy, at_rest = math.nan, math.nan
+            trials.append(Attempt(_plain({**chosen, **_changes(method, candidate)}), accuracy, at_rest))
             if progress is not None:
                 progress(len(trials))
-            if accuracy > best_accuracy + (stage.worth if trials[:-1] else 0):
-                best, best_accuracy = candidate, accuracy
-    if best_accuracy == -math.inf:
+            if trials[-1].score > best_score + (stage.worth if trials[:-1] else 0):
+                best, best_score = candidate, trials[-1].score
+    source, _ = _judged(deployed, deployed)
+    if best_score == -math.inf:
         raise FedadeError(
             f"no trial of {type(method).__name__} survived on simulated drift: every rate diverged; set constants to "
             "'set' and choose its rate by hand"
         )
-    if isinstance(method, FedAde) and best_accuracy < source:
+    if isinstance(method, FedAde) and best_score < source:
         best = best.model_copy(update={"rate": RateBounds(low=0, mid=0, high=0)})  # better to stand still
     return Tuning(_plain({**chosen, **_changes(method, best)}), tuple(trials), source)
 
@@ -111,9 +129,10 @@ def signal_range(method: FedAde, scenario: Scenario, run: Run) -> SignalRange:
             "personal_epochs": 0,
         }
     )
-    resting, drifting = (run(still, some)["s"] for some in (without_shift(scenario), scenario))
-    floor = float(np.quantile(resting, 0.95))
-    return SignalRange(floor=min(floor, 0.9), top=min(1.0, max(float(np.quantile(drifting, 0.99)), 1.5 * floor, 1e-3)))
+    resting, drifting = run(still, without_shift(scenario)), run(still, scenario)
+    floor = float(np.quantile(resting["s"], 0.95))
+    highest = float(np.quantile(drifting["s"][_drifts(drifting)], 0.99))
+    return SignalRange(floor=min(floor, 0.9), top=min(1.0, max(highest, 1.5 * floor, 1e-3)))
 
 
 def fitted(method: SomeMethod, tuning: Tuning) -> SomeMethod:
@@ -153,20 +172,18 @@ def tuned_from_store(
     return Tuning.load(path)
 
 
-def _accuracy(rows: Rows) -> float:
-    return float(np.mean(rows["accuracy_post"]))
+def _judged(rows: Rows, deployed: Rows) -> tuple[float, float]:
+    """Mean accuracy where data drift, and what clients whose data stay as they were gain over the deployed model."""
+    accuracy, drifts = rows["accuracy_post"], _drifts(rows)
+    if drifts.all():
+        return float(accuracy.mean()), 0.0
+    gained = accuracy[~drifts] - deployed["accuracy_post"][~drifts]
+    return float(accuracy[drifts].mean()), float(gained.mean())
 
 
-def _harm(rows: Rows, deployed: Rows) -> float:
-    """What clients whose data stay as they were lose to the deployed model, beyond what is worth a word.
-
-    It counts once more in full: on average a gain elsewhere would hide it.
-    """
-    resting = np.array([schedule_of(client) is None for client in rows["client"].tolist()])
-    if not resting.any():
-        return 0.0
-    lost = float((deployed["accuracy_post"][resting] - rows["accuracy_post"][resting]).mean())
-    return max(0.0, lost - TOLERATED)
+def _drifts(rows: Rows) -> NDArray[np.bool_]:
+    """Which rows are of clients whose data move."""
+    return np.array([schedule_of(client) is not None for client in rows["client"].tolist()])
 
 
 def _changes(before: Method, after: Method) -> Settings:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedade.experiments.cell import Cell
 from fedade.experiments.suites.grid import Suite, grid
-from fedade.experiments.suites.rows import EXTRA, PAPER, ROWS, YARDSTICKS
+from fedade.experiments.suites.rows import EXTRA, PAPER, PRINTED_ROW, ROWS, TUNED, YARDSTICKS
 
 BENCHMARKS = ("tiny-imagenet-label", "cifar10-label", "cifar10-c", "cifar100-c")
 """Presets of the paper's image benchmarks."""
@@ -18,7 +18,7 @@ TEXT_ROWS = (
 
 
 def _table1(seeds: Sequence[int]) -> list[Cell]:
-    images = grid("table1", (*BENCHMARKS, "cifar100-label"), (*PAPER, *EXTRA), seeds)
+    images = grid("table1", (*BENCHMARKS, "cifar100-label"), (*PAPER, PRINTED_ROW, *TUNED, *EXTRA), seeds)
     return [*images, *grid("table1", ("lama-label",), TEXT_ROWS, seeds)]
 
 

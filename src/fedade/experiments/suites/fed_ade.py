@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
-from fedade.experiments.presets import PRINTED
 from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite, SuiteRow, grid
-from fedade.experiments.suites.rows import ROWS, YARDSTICKS
+from fedade.experiments.suites.rows import PRINTED_ROW, ROWS, YARDSTICKS
 
 LABELLED, FEW_LABELLED = 1000, 100
 EPOCHS, FEW_EPOCHS = 60, 3
 """Of pre-training: the benchmarks' model, and one near the accuracies of the paper's tables."""
 
-_PRINTED = SuiteRow("Fed-ADE, as printed", "fed-ade", PRINTED)
 _RATES = (SuiteRow("fix-lr-mean", "fix-lr-mean"), SuiteRow("shuffled-lr", "shuffled-lr"))
 _TRACKERS = (SuiteRow("prior-bbse", "prior-bbse"), SuiteRow("flh-ftl", "flh-ftl"))
 _FED_ADE = ROWS["fed-ade"]
@@ -41,15 +39,16 @@ def _cells(
 
 def _all(seeds: Sequence[int]) -> list[Cell]:
     return [
-        *_cells("label", (*YARDSTICKS, _FED_ADE, *_RATES, _PRINTED, *_TRACKERS), seeds),
-        *_cells("label", (*YARDSTICKS, _FED_ADE, _PRINTED), seeds, labelled=FEW_LABELLED),
-        *_cells("none", (*YARDSTICKS, _FED_ADE, _PRINTED), seeds, schedules=PAPER_SCHEDULES[:1]),
-        *_cells("label", (*YARDSTICKS, _FED_ADE, _PRINTED), seeds, epochs=FEW_EPOCHS),
-        *_cells("covariate", (*YARDSTICKS, _FED_ADE, _PRINTED), seeds),
+        *_cells("label", (*YARDSTICKS, _FED_ADE, *_RATES, PRINTED_ROW, *_TRACKERS), seeds),
+        *_cells("label", (*YARDSTICKS, _FED_ADE, PRINTED_ROW), seeds, labelled=FEW_LABELLED),
+        *_cells("none", (*YARDSTICKS, _FED_ADE, PRINTED_ROW), seeds, schedules=PAPER_SCHEDULES[:1]),
+        *_cells("label", (*YARDSTICKS, _FED_ADE, PRINTED_ROW), seeds, epochs=FEW_EPOCHS),
+        *_cells("covariate", (*YARDSTICKS, _FED_ADE, PRINTED_ROW), seeds),
     ]
 
 
+# Results with seeds 0 to 4 were seen while the search for constants was made.
 FED_ADE = Suite(
     "fed-ade", "Fed-ADE calibrated and as printed: labelled data, fixed rates, kinds of shift, a weak model", _all,
-    (0, 1, 2, 3, 4),
+    (5, 6, 7, 8, 9),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Rows that several tables have."""
 
+from fedade.experiments.presets import PRINTED
 from fedade.experiments.suites.grid import SuiteRow
 from fedade.reporting.names import METHODS
 
@@ -8,6 +9,14 @@ ROWS = {method: SuiteRow(name, method) for method, name in METHODS.items()}
 
 PAPER = tuple(ROWS.values())
 """The same in the paper's order."""
+
+PRINTED_ROW = SuiteRow("Fed-ADE (as printed)", "fed-ade", PRINTED)
+TUNED = tuple(
+    SuiteRow(f"{ROWS[name].name} (tuned)", name, {"constants": "calibrated"})
+    for name in ("fed-ccfa", "fed-poe", "uda", "unida")
+)
+"""The paper's other methods that have a rate, with as many trials for it as Fed-ADE has; their plain rows have the
+published constants."""
 
 YARDSTICKS = (SuiteRow("source", "source"), SuiteRow("oracle-prior", "oracle-prior"))
 """No adaptation, and what knowing the true class frequencies would give: most gains lie between the two."""
