@@ -28,9 +28,9 @@ def theory_markdown(results: Sequence[TheoryResult], comparator: str, settings: 
             "## How far clients moved, and what the signals say of it\n",
             _table(means, _PATHS),
             "## Dynamic regret\n",
-            *(f"* `{name}`: {COMPARATORS[name]}" for name in _present(results)),
+            *(f"* `{name}`: {COMPARATORS[name]}" for name in COMPARATORS),
             "",
-            _table(means, _regrets(_present(results))),
+            _table(means, _REGRETS),
             f"## Exponents of the regret against {comparator}\n",
             "The theory promises S̄^{1/3} T^{2/3}. Least squares on logarithms, 95 % intervals.\n",
             _exponents(results, comparator),
@@ -50,6 +50,11 @@ _PATHS = (
     ("S̄_unc", "s_unc"), ("S̄_rep", "s_rep"), ("S̄_c", "s"), ("S̄_c corrected", "s_corrected"), ("V^L1", "v_l1"),
     ("V^cos", "v_cos"), ("V_rep", "v_rep"),
 )  # fmt: skip
+_AGAINST = (("", "regret_{}"), (", 0-1", "regret_01_{}"), (", worst period", "interval_regret_{}_max"))
+_REGRETS = (
+    ("loss", "loss"),
+    *((name + words, measure.format(name)) for name in COMPARATORS for words, measure in _AGAINST),
+)
 _BOUND = (
     ("η", "rate"), ("optimisation", "bound_optimisation"), ("projection", "bound_projection"),
     ("adaptation", "bound_adaptation"), ("bound", "bound"), ("with V^L1", "bound_l1"),
@@ -67,16 +72,6 @@ _RECOVERY = (
 
 Columns = Sequence[tuple[str, str]]
 """Heading and measure; a measure's deviation, where there is one, has its name and `_sd`."""
-
-
-def _present(results: Sequence[TheoryResult]) -> list[str]:
-    return [name for name in COMPARATORS if any(f"regret_{name}" in result.measures for result in results)]
-
-
-def _regrets(comparators: Sequence[str]) -> Columns:
-    of_comparator = (("", "regret_{}"), (", 0-1", "regret_01_{}"), (", worst period", "interval_regret_{}_max"))
-    columns = [(name + words, measure.format(name)) for name in comparators for words, measure in of_comparator]
-    return [("loss", "loss"), *columns]
 
 
 def _table(results: Sequence[TheoryResult], columns: Columns) -> str:

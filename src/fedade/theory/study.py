@@ -30,7 +30,7 @@ from fedade.theory.measures import RecordedRun, measures_of, panel
 from fedade.theory.oracle import Oracle, TheorySettings, oracle_of
 from fedade.theory.page import theory_markdown
 from fedade.theory.replay import replay
-from fedade.theory.results import TheoryResult, theory_csv
+from fedade.theory.results import COMPARATORS, TheoryResult, theory_csv
 
 VERSION = 2
 """Part of every stored result's address: raised when the same run would give other numbers."""
@@ -82,7 +82,7 @@ def write_theory(
         report(track.title, number, len(tracks))
         results.append(_result(track, folder / "theory", settings, oracles))
     report("theory", len(tracks), len(tracks))
-    comparator = settings.comparators[0]
+    comparator = next(iter(COMPARATORS))
     how = (
         f"Losses on {settings.samples} fresh labelled samples of up to {settings.clients} clients at up to "
         f"{settings.timesteps} timesteps, models as they are {_MOMENTS[settings.moment]} a timestep's adaptation."
