@@ -186,6 +186,11 @@ def _reason(error: BaseException) -> str:
         return str(error)
     if isinstance(error, torch.OutOfMemoryError):  # whose own words are a page of addresses
         return "the GPU has too little memory left; run again with a smaller --jobs and --retry-failed"
+    if "DefaultCPUAllocator" in str(error):
+        return (
+            "too little memory is left; run again with a smaller --jobs, or with --set execution.client_state=file, and "
+            "--retry-failed"
+        )
     return f"{type(error).__name__}: {error}"
 
 
