@@ -187,10 +187,8 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, torch.OutOfMemoryError):  # whose own words are a page of addresses
         return "the GPU has too little memory left; run again with a smaller --jobs and --retry-failed"
     if "DefaultCPUAllocator" in str(error):
-        return (
-            "too little memory is left; run again with a smaller --jobs, or with --set execution.client_state=file, and "
-            "--retry-failed"
-        )
+        remedy = "a smaller --jobs, or --set execution.client_state=file"
+        return f"too little memory is left; run again with --retry-failed and {remedy}"
     return f"{type(error).__name__}: {error}"
 
 
