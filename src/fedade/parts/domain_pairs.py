@@ -43,7 +43,7 @@ class AdaptingClient(NamedTuple):
 
     own: dict[str, Tensor]
     memory: Tree
-    """Of fixed size."""
+    """What a method remembers of earlier batches, of fixed size."""
     state: OptimiserState
 
 

@@ -28,7 +28,9 @@ _SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_r
 def figures(table: pa.Table) -> Figures:
     """All charts that this trace can fill, by file name."""
     methods = list(dict.fromkeys(trace.column(table, "method").tolist()))
-    return {name: one.draw(table, methods) for name, one in CHARTS.items() if one.columns <= set(table.column_names)}
+    return {
+        name: chart.draw(table, methods) for name, chart in CHARTS.items() if chart.columns <= set(table.column_names)
+    }
 
 
 def save(drawn: Figures, folder: Path) -> None:

@@ -24,7 +24,7 @@ class LayerGroup(NamedTuple):
     """Layers with their channels side by side."""
 
     channels: dict[str, int]
-    """Of each layer."""
+    """How many each layer has."""
     moments: ClassMoments
     """`[2, K, C]` and `[2, C]`."""
     layer_of_channel: Tensor
