@@ -1,24 +1,12 @@
 """What UDA alone promises."""
 
-import numpy as np
-import pytest
 import torch
 
 from fedade.methods.uda.method import Uda
 
-from ...helpers import Seen, begin, observe
+from ...helpers import begin, observe
 
 FAST = {"rate": {"low": 1e-3, "mid": 3e-2, "high": 1e-1}}
-
-
-@pytest.fixture(scope="module")
-def scenario(scenario_factory):
-    return scenario_factory(kind="covariate", num_timesteps=2, num_clients=3)
-
-
-@pytest.fixture(scope="module")
-def observation(scenario) -> Seen:
-    return Seen(scenario.streams.draw(np.arange(1), 2).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def distances(method: Uda, scenario, observation, times: int) -> list[float]:

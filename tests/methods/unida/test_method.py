@@ -1,7 +1,6 @@
 """What UNIDA alone promises: which samples it learns from."""
 
 import numpy as np
-import pytest
 import torch
 from torch.func import grad
 
@@ -9,21 +8,11 @@ from fedade.maths.losses.entropy import entropy
 from fedade.methods.unida.method import Unida
 from fedade.parts.domain_pairs import Embedded
 
-from ...helpers import Seen, begin, observe, predict
+from ...helpers import begin, observe, predict
 
 UNIDA = Unida(rate={"low": 1e-3, "mid": 1e-2, "high": 1e-1}, pair_size=64, prototype_momentum=0.9)
 SURE, TORN, LOST = (10.0, 0.0, 0.0, 0.0), (2.0, 1.0, 0.0, -1.0), (0.1, 0.0, 0.0, 0.0)
 """Logits of low, middle and high entropy."""
-
-
-@pytest.fixture(scope="module")
-def scenario(scenario_factory):
-    return scenario_factory(kind="covariate", num_timesteps=2, num_clients=3)
-
-
-@pytest.fixture(scope="module")
-def observation(scenario) -> Seen:
-    return Seen(scenario.streams.draw(np.arange(1), 2).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def slopes(features, logits, prototypes) -> torch.Tensor:
