@@ -5,15 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.result_lines import (
-    CHANGED,
-    Line,
-    has_other_settings,
-    merged,
-    place_of,
-    read_lines,
-    write_lines,
-)
+from fedade.reporting.result_lines import CHANGED, Line, has_other_settings, merged, place_of, read_lines, write_lines
 from fedade.runner.store import Record, records
 
 FACTS = {
