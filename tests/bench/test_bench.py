@@ -160,6 +160,27 @@ def test_a_full_gpu_is_told_in_one_line_with_the_remedy(bench, monkeypatch):
     assert "MiB" not in reason
 
 
+def test_too_little_memory_is_told_in_one_line_with_the_remedy(bench, monkeypatch):
+    def full(*_):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(work, "build_clock", full)
+    failed = json.loads(bench("tiny", "--out", "t", "--only", "method=source", "--json", code=1).stdout)["failed"]
+    (reason,) = {one["reason"] for one in failed}
+    assert "--set execution.client_state=file" in reason
+    assert "--retry-failed" in reason
+    assert "alloc_cpu" not in reason
+
+
+@pytest.mark.parametrize("group", ["protocol", "federation"])
+def test_some_clients_alone_can_be_scored_also_under_the_old_key(bench, tmp_path, group):
+    words = ["--only", "method=fed-ade", "--only", "schedule=lin", "--set", f"{group}.scored_clients=2"]
+    (cell,) = json.loads(bench("tiny", "--out", "t", *words, "--json", code=0).stdout)["cells"]
+    table = trace.read(tmp_path / "t" / "cells" / cell["cell"] / "trace.parquet")
+    assert len(table) == 2 * 3
+    assert len(set(trace.column(table, "client"))) == 2
+
+
 def test_data_that_are_not_there_fail_their_cells_only(bench, tmp_path, monkeypatch):
     (tmp_path / "none").mkdir()
     monkeypatch.setenv("FEDADE_DATA", str(tmp_path / "none"))

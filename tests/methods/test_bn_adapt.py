@@ -56,7 +56,7 @@ def test_weight_0_is_the_source(scenario_factory):
         assert mean(run(method, scenario), "accuracy_post") == mean(run(Source(), scenario), "accuracy_post")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["batch", "ema"])  # of the default the contract says it
 def test_clients_together_are_clients_alone_and_one_sample_is_enough(scenario_factory, mode):
     scenario, method = scenario_factory(kind="both"), BnAdapt(mode=mode)
     together, apart = final_world(method, scenario), final_world(method, scenario, vectorised=False)

@@ -3,14 +3,7 @@ import torch
 from fedade.methods.ditto import Ditto
 
 from ..helpers import begin, local_round, observe
-from .checks import (
-    RATE,
-    assert_close,
-    first_batches,
-    of_client,
-    sgd_step,
-    unlabelled,
-)
+from .checks import RATE, assert_close, first_batches, of_client, sgd_step, unlabelled
 
 
 def personal_model(scenario, pull, offset=0.1, epochs=1):

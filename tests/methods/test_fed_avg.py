@@ -5,14 +5,7 @@ from fedade.methods.fed_avg import FedAvg
 from fedade.parts.composition import trainable
 
 from ..helpers import final_world, local_round, observe
-from .checks import (
-    RATE,
-    assert_close,
-    first_batches,
-    of_client,
-    sgd_step,
-    unlabelled,
-)
+from .checks import RATE, assert_close, first_batches, of_client, sgd_step, unlabelled
 
 KEY = torch.tensor(0)
 

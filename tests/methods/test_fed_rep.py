@@ -3,14 +3,7 @@ import torch
 from fedade.methods.fed_rep import FedRep
 
 from ..helpers import begin, local_round, observe
-from .checks import (
-    RATE,
-    assert_close,
-    first_batches,
-    of_client,
-    sgd_step,
-    unlabelled,
-)
+from .checks import RATE, assert_close, first_batches, of_client, sgd_step, unlabelled
 
 
 def test_the_head_is_fitted_first_and_the_body_under_the_new_head(scenario_factory):

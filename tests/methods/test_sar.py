@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,16 +16,6 @@ from ..helpers import Seen, begin, observe
 from ..parts.networks import with_body
 
 FAST = {"learning_rate": 1e-1, "include_last_stage": True}
-
-
-@pytest.fixture(scope="module")
-def scenario(scenario_factory):
-    return scenario_factory(kind="covariate")
-
-
-@pytest.fixture(scope="module")
-def observation(scenario) -> Seen:
-    return Seen(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def after(method: Sar, deployment, observation, times: int = 1):

@@ -1,6 +1,5 @@
 """What TENT alone promises."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,18 +9,8 @@ from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.methods.tent import Tent
 from fedade.parts.norm_layers import batch_logits, norm_affine
 
-from ..helpers import Seen, begin, observe
+from ..helpers import begin, observe
 from ..parts.networks import with_body
-
-
-@pytest.fixture(scope="module")
-def scenario(scenario_factory):
-    return scenario_factory(kind="covariate")
-
-
-@pytest.fixture(scope="module")
-def observation(scenario) -> Seen:
-    return Seen(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def entropies(method: Tent, deployment, observation, times: int) -> list[float]:

@@ -19,7 +19,7 @@ def pixels(channels: int) -> Pixels:
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_network_gives_logits_and_features_in_every_mode(name):
-    shape = SHAPES[name]
+    shape = SHAPES.get(name, (3, 32, 32))
     network = build(name, shape, 7, standardising([100.0] * shape[0], [50.0] * shape[0], shape), 0)
     parameters = network.initial_parameters()
     inputs = torch.randint(0, 256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -77,7 +77,7 @@ SWITCHING = [UNIFORM, UNIFORM, SKEWED, SKEWED, UNIFORM, UNIFORM, SKEWED, SKEWED]
 
 
 def test_every_name_is_registered():
-    assert tuple(MEASURES) == get_args(MeasureName)
+    assert set(MEASURES) == set(get_args(MeasureName))
 
 
 @each

@@ -3,7 +3,6 @@
 import csv
 import math
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +15,10 @@ from fedade.methods import METHODS
 from fedade.parts.objectives import OBJECTIVES
 from fedade.parts.optimisers import SGD
 from fedade.parts.training import Training
-from fedade.theory import finetuning as theory_finetune
 from fedade.theory import study as theory
 from fedade.theory.measures import local_steps, panel, replayed_signals
-from fedade.theory.oracle import Comparator, TheorySettings, oracle_of
+from fedade.theory.oracle import oracle_of
 from fedade.theory.replay import replay
-from fedade.theory.results import COMPARATORS
 from fedade.theory.study import Case, write_theory
 
 from ..helpers import clock, context
@@ -183,14 +180,6 @@ def test_shuffled_rates_need_the_run_that_they_come_from(cases, tmp_path):
         write_theory([renamed._replace(experiment=experiment)], tmp_path, SETTINGS)
 
 
-def test_finetuning_lowers_the_loss_and_needs_no_convexity(cases, tmp_path, monkeypatch):
-    monkeypatch.setattr(theory_finetune, "STEPS", 10)
-    settings = TheorySettings(clients=2, timesteps=2, points=1, comparators=("finetune",))
-    (found,) = write_theory([cases["source"]], tmp_path, settings)
-    assert found.measure("regret_finetune") > 0
-    assert "regret_prior" not in found.measures
-
-
 def test_corrupted_inputs_move_features_and_no_priors(cache, tmp_path):
     case = run_case(tmp_path, "source", kind="covariate", num_timesteps=4, schedule="lin")
     (found,) = write_theory([case], tmp_path / "theory", SETTINGS.model_copy(update={"timesteps": 2}))
@@ -203,10 +192,6 @@ def test_a_model_looked_at_before_its_timestep_lags_behind(cases, tmp_path):
     before = SETTINGS.model_copy(update={"moment": "pre", "timesteps": 9})
     (found,) = write_theory([cases["oracle-prior"]], tmp_path, before)
     assert found.measure("regret_prior") > 0
-
-
-def test_the_comparators_that_can_be_asked_for_are_those_that_are_explained():
-    assert get_args(Comparator) == tuple(COMPARATORS)
 
 
 def test_every_measure_is_documented(written):

@@ -17,6 +17,7 @@ from fedade.checking.recording import AsIfRecorded
 from fedade.checking.trials import TrialScenarios, beginning, clock, final_world, only, run
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
+from fedade.core.errors import first_line
 from fedade.core.method import Method, with_rounds
 from fedade.core.scenario import Batch, Streams
 from fedade.core.seeds import Seeds
@@ -211,6 +212,6 @@ def checked(method: Method, scenarios: TrialScenarios) -> Iterator[tuple[str, st
         try:
             check(method, scenarios)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's method raises is why it failed
-            yield name, f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            yield name, f"{type(error).__name__}: {first_line(error)}"
         else:
             yield name, None

@@ -34,11 +34,11 @@ def where_is(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
 @app.command("check")
 def check_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
     """Decode a dataset whole and compare its files with published checksums."""
-    found = check(name, data_dir)
+    verdicts = check(name, data_dir)
     if json_:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(verdicts))
         return
-    print_entries([{"what": key, "found": _shown(value)} for key, value in found.items()], json_=False)
+    print_entries([{"what": key, "found": _shown(value)} for key, value in verdicts.items()], json_=False)
 
 
 @app.command("fetch")
@@ -52,4 +52,4 @@ def fetch_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> 
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(f"{key}: {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
+    return ", ".join(f"{key}: {part}" for key, part in value.items()) if isinstance(value, dict) else str(value)

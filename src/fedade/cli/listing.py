@@ -89,7 +89,10 @@ def _presets() -> Entries:
 
 
 def _suites() -> Entries:
-    return [{"name": one.name, "summary": one.summary, "cells": len(one.cells(one.seeds))} for one in SUITES.values()]
+    return [
+        {"name": suite.name, "summary": suite.summary, "cells": len(suite.cells(suite.seeds))}
+        for suite in SUITES.values()
+    ]
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

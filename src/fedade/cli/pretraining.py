@@ -15,11 +15,7 @@ from fedade.scenarios import build_deployment
 
 
 def pretrain_command(
-    what: What = DEFAULT,
-    set_: Set = None,
-    device: Device = None,
-    data_dir: DataDir = None,
-    json_: Json = False,
+    what: What = DEFAULT, set_: Set = None, device: Device = None, data_dir: DataDir = None, json_: Json = False
 ) -> None:
     """Train and store the model that an experiment deploys; runs of the same settings then find it ready."""
     experiment = experiment_from(named_settings(what, set_, data_dir, device))

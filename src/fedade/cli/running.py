@@ -76,9 +76,9 @@ def _print(experiment: Experiment, done: Run) -> None:
     )
     console = Console()
     console.print(title, highlight=False)
-    found = run_table(rows(done.results))
-    table = terminal_table([found.corner], [column.name for column in found.columns])
-    for row, shown in zip(found.rows, texts(found), strict=True):
+    results = run_table(rows(done.results))
+    table = terminal_table([results.corner], [column.name for column in results.columns])
+    for row, shown in zip(results.rows, texts(results), strict=True):
         table.add_row(*shown, style="dim" if row.oracle else None)
     console.print(table)
     console.print(f"report: {done.folder / 'report.html'}", soft_wrap=True, highlight=False)

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from fedade.core.errors import FedadeError
+from fedade.core.errors import FedadeError, first_line
 
 
 def import_attribute(path: str, named: str, expected: str = "package.module:attribute") -> Any:
@@ -18,8 +18,8 @@ def import_attribute(path: str, named: str, expected: str = "package.module:attr
         for attribute in attributes.split("."):
             value = getattr(value, attribute)
     except Exception as error:  # whatever a stranger's module raises while it is imported
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise FedadeError(
-            f"{named} cannot be imported ({reason}); expected {expected}, in the current folder or on PYTHONPATH"
+            f"{named} cannot be imported ({first_line(error)}); expected {expected}, in the current folder or on "
+            "PYTHONPATH"
         ) from error
     return value

@@ -5,11 +5,14 @@ the same weights can be evaluated with the deployed statistics, with a batch's o
 client maps.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+Seen = TypeVar("Seen")
 
 
 class Statistics(NamedTuple):
@@ -64,6 +67,18 @@ class RecordingStatistics:
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         self.seen[layer] = batch_statistics(inputs)
         return self.seen[layer]
+
+
+@dataclass(frozen=True)
+class Watching(Generic[Seen]):
+    """Normalises with the deployed statistics, and keeps what a function makes of every layer's inputs."""
+
+    look: Callable[[Tensor], Seen]
+    seen: dict[str, Seen] = field(default_factory=dict)
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        self.seen[layer] = self.look(inputs)
+        return deployed
 
 
 FROZEN = Frozen()

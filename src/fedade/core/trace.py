@@ -57,10 +57,10 @@ def column(table: pa.Table, name: str) -> NDArray[Any]:
     values = table[name].combine_chunks()
     if pa.types.is_list(values.type):
         present = np.asarray(values.is_valid())
-        found = np.asarray(values.flatten(), dtype=float)
-        width = len(found) // present.sum() if present.any() else 1
+        flat = np.asarray(values.flatten(), dtype=float)
+        width = len(flat) // present.sum() if present.any() else 1
         rows = np.full((len(values), width), np.nan)
-        rows[present] = found.reshape(-1, width)
+        rows[present] = flat.reshape(-1, width)
         return rows
     return np.asarray(values.to_numpy(zero_copy_only=False))
 

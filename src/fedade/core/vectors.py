@@ -23,7 +23,7 @@ class Layout:
 
     @classmethod
     def by_name(cls, tensors: Parameters) -> "Layout":
-        """The same in alphabetical order, for vectors that are kept: the order of a dictionary is easily lost."""
+        """The layout in alphabetical order, for vectors that are kept: the order of a dictionary is easily lost."""
         return cls.of(dict(sorted(tensors.items())))
 
     def join(self, tensors: Parameters, leading: int = 0) -> Tensor:

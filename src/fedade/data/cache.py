@@ -77,10 +77,7 @@ def _build(entry: Path, reading: ImageReading) -> None:
 
 def _write(folder: Path, part: str, undecoded: Undecoded) -> None:
     images = np.lib.format.open_memmap(
-        folder / f"{part}_images.npy",
-        mode="w+",
-        dtype=np.uint8,
-        shape=(len(undecoded.labels), *undecoded.shape),
+        folder / f"{part}_images.npy", mode="w+", dtype=np.uint8, shape=(len(undecoded.labels), *undecoded.shape)
     )
     undecoded.decode(images)
     images.flush()

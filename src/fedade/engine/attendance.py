@@ -45,8 +45,10 @@ class Awake(NamedTuple):
 
     def participations(self) -> NDArray[np.int64]:
         """In how many rounds each scored client takes part, `[F, S]`."""
-        found = np.stack([np.bincount(chosen.ravel(), minlength=self.clients.shape[1]) for chosen in self.participants])
-        return found if self.scored is None else np.take_along_axis(found, self.scored, 1)
+        rounds = np.stack(
+            [np.bincount(chosen.ravel(), minlength=self.clients.shape[1]) for chosen in self.participants]
+        )
+        return rounds if self.scored is None else np.take_along_axis(rounds, self.scored, 1)
 
 
 def awake(participants: NDArray[np.int64], num_clients: int, scored: int | None, seeds: Sequence[Seeds]) -> Awake:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedade.core.errors import first_line
 from fedade.core.tree import Tree, leaves
 from fedade.engine.steps import Steps
 
@@ -122,8 +123,9 @@ class _Recorded:
                 results = self.step(*pytree.tree_unflatten(inputs, structure))
         except (RuntimeError, NotImplementedError) as error:
             self.direct = True
-            reason = str(error).splitlines()[0]
-            warnings.warn(f"a step runs without a CUDA graph, and slower: {reason}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"a step runs without a CUDA graph, and slower: {first_line(error)}", RuntimeWarning, stacklevel=2
+            )
             return None
         self.written |= {leaf.data_ptr() for leaf in leaves(results)}
         return _Graph(graph, inputs, results, [None] * len(inputs))

@@ -36,7 +36,7 @@ class Maps:
     update: ClientMap
     federations: ClientMap = tree.each_row
     personal: ClientMap | None = None
-    """Of the personal step, which may read all of a client's labelled data at once; None: as `forward`."""
+    """Runs the personal step, which may read all of a client's labelled data at once; None: as `forward`."""
 
 
 class StepBatch(NamedTuple):

@@ -5,15 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
 
 from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
@@ -162,7 +154,7 @@ class Experiment(BaseModel):
         return self.model_copy(update={"methods": (entry,), "seeds": (seed,), "method": settings})
 
     def identified(self) -> "Experiment":
-        """The same, which says what weights and data of the user's own it has; others than it said are refused."""
+        """The experiment, saying what weights and data of the user's own it has; others than it said are refused."""
         return self.model_copy(update={"scenario": identified(self.scenario)})
 
     def as_plain(self) -> Settings:
@@ -171,7 +163,7 @@ class Experiment(BaseModel):
         return plain
 
     def identity(self) -> Settings:
-        """The same without what is no part of a result: where data lie, and on what it is computed."""
+        """The experiment without what is no part of a result: where data lie, and on what it is computed."""
         plain = self.as_plain()
         del plain["execution"], plain["scenario"]["data_dir"]
         return plain

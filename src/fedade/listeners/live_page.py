@@ -52,7 +52,9 @@ def live_page(folder: Path) -> bytes:
                 (name, names.title(name, cell.info.labels[name])) for name in _SCENARIO if name in cell.info.labels
             )
             scenes.setdefault(tuple(labels), []).append(known)
-    packed = pack([Scene(dict(labels), [one for one, _ in members]) for labels, members in scenes.items()], tiers=())
+    packed = pack(
+        [Scene(dict(labels), [recording for recording, _ in members]) for labels, members in scenes.items()], tiers=()
+    )
     page = Page(
         title=folder.resolve().name,
         question=_QUESTION,
@@ -60,7 +62,7 @@ def live_page(folder: Path) -> bytes:
         notes=packed.broken,
         tables=[_cell_table(cells, planned)],
         scene_tables=[
-            run_table(rows([found for _, found in members]), ", ".join(value for _, value in labels))
+            run_table(rows([cell_result for _, cell_result in members]), ", ".join(value for _, value in labels))
             for labels, members in scenes.items()
         ],
         scenes=replace(packed, index={**packed.index, **state}),
@@ -87,8 +89,8 @@ def _cell_table(cells: Sequence[StoredCell], planned: Sequence[str]) -> Table:
         return TableRow(title, (TableCell(text=state), reached, TableCell(text=reason)))
 
     columns = tuple(Column(name, nothing="") for name in ("state", "timestep", "reason"))
-    ordered = sorted(told, key=lambda one: _STATES.index(one[1]))
-    return Table("Cells", columns, tuple(row(*one) for one in ordered), corner="cell")
+    ordered = sorted(told, key=lambda line: _STATES.index(line[1]))
+    return Table("Cells", columns, tuple(row(*line) for line in ordered), corner="cell")
 
 
 def _known(cell: StoredCell) -> tuple[Recording, Result] | None:
@@ -96,8 +98,10 @@ def _known(cell: StoredCell) -> tuple[Recording, Result] | None:
     path, labels = cell.info.folder / "trace.parquet", cell.info.labels
     name = ", ".join(names.title(label, value) for label, value in labels.items() if label not in _APART)
     if cell.result is not None:
-        found = Result(**cell.result)._replace(method=name)
-        return Recording(name, found.seed, found.oracle, partial(_finished_rows, path, _modified(path))), found
+        cell_result = Result(**cell.result)._replace(method=name)
+        return Recording(
+            name, cell_result.seed, cell_result.oracle, partial(_finished_rows, path, _modified(path))
+        ), cell_result
     table = rows_of(cell.info)
     if table is None:
         return None
@@ -106,8 +110,8 @@ def _known(cell: StoredCell) -> tuple[Recording, Result] | None:
         _modified(path.with_name("cell.json")),
         max(map(_modified, path.parent.rglob("rows-*")), default=0),
     )
-    found = result(table, name, int(labels["seed"]), oracle, max(0, latest - started) / 1e9)
-    return Recording(name, found.seed, oracle, partial(_shown, table, path)), found
+    cell_result = result(table, name, int(labels["seed"]), oracle, max(0, latest - started) / 1e9)
+    return Recording(name, cell_result.seed, oracle, partial(_shown, table, path)), cell_result
 
 
 def _is_oracle(method: str) -> bool:

@@ -53,15 +53,15 @@ def require_folder(folder: Path) -> Path:
 
 def stored_cells(folder: Path) -> list[StoredCell]:
     """Every cell that a folder tells of, by title; one that is just being moved or removed is left out."""
-    found = []
+    cells = []
     for path in (folder / "cells").glob("*/cell.json"):
         if ".corrupt-" in path.parent.name:
             continue
         try:
-            found.append(_stored(path.parent))
+            cells.append(_stored(path.parent))
         except (FedadeError, KeyError, TypeError):
             continue
-    return sorted(found, key=lambda cell: cell.info.title)
+    return sorted(cells, key=lambda cell: cell.info.title)
 
 
 def _stored(path: Path) -> StoredCell:
@@ -113,10 +113,10 @@ def by_timestep(table: pa.Table) -> Iterator[tuple[int, Rows]]:
 
 def means(rows: Rows) -> dict[str, float]:
     """The mean over clients of every measure that is one number per client; one that nobody has is left out."""
-    found = {}
+    means = {}
     for name, values in rows.items():
         if name not in trace.IDENTIFIERS and values.ndim == 1 and values.dtype.kind in "fiub":
             known = values.astype(float)[np.isfinite(values.astype(float))]
             if len(known):
-                found[name] = float(known.mean())
-    return found
+                means[name] = float(known.mean())
+    return means

@@ -49,7 +49,7 @@ class _Log:
     def end(self, numbers: Mapping[str, float]) -> None:
         named = {f"result/{name}": value for name, value in numbers.items()}
         self.write(self._cell.num_timesteps, named)
-        params = flattened(self._cell.settings) | {f"label.{name}": one for name, one in self._cell.labels.items()}
+        params = flattened(self._cell.settings) | {f"label.{name}": value for name, value in self._cell.labels.items()}
         for part in summary.hparams(params, named):
             self._writer.file_writer.add_summary(part)
         self.close()

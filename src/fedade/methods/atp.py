@@ -8,7 +8,6 @@ Source clients are imitated by drawing batches from the reference set with Diric
 label shift only.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import Card, Method, Plan
-from fedade.core.normalisation import Statistics, batch_statistics
+from fedade.core.normalisation import Statistics, Watching, batch_statistics
 from fedade.core.seeds import Seeds
 from fedade.core.split import Parameters
 from fedade.maths.losses.entropy import entropy_from_logits
@@ -39,17 +38,6 @@ class AtpClient(NamedTuple):
 
     rates: dict[str, Tensor]
     own: dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Watching:
-    """Normalises with the deployed statistics, and keeps the batch's own by layer."""
-
-    seen: dict[str, Statistics] = field(default_factory=dict)
-
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        self.seen[layer] = batch_statistics(inputs)
-        return deployed
 
 
 class Atp(Method[AtpClient]):
@@ -117,7 +105,7 @@ class Atp(Method[AtpClient]):
 
 def _modules(deployment: Deployment) -> dict[str, Tensor]:
     """All parameters, and the statistics of all BatchNorm layers."""
-    watching = Watching()
+    watching = Watching(batch_statistics)
     deployment.network.represent(deployment.parameters, deployment.reference.inputs[:1], watching)
     return adaptable(deployment) | follow(deployment.parameters, watching.seen, 0.0)
 
@@ -126,7 +114,7 @@ def _direction(deployment: Deployment, inputs: Tensor) -> dict[str, Tensor]:
     """The label-free gradient: of the mean entropy for parameters, deployed minus batch value for statistics."""
 
     def loss(moved: dict[str, Tensor]) -> tuple[Tensor, dict[str, Statistics]]:
-        watching = Watching()
+        watching = Watching(batch_statistics)
         logits = deployment.network.logits({**deployment.parameters, **moved}, inputs, watching)
         return entropy_from_logits(logits).mean(), watching.seen
 

@@ -216,14 +216,6 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         return (drawn >= self.dropout).to(feature.dtype) / (1 - self.dropout)
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:
-        return Training(
-            ctx,
-            OBJECTIVES[self.objective],
-            plan,
-            self.batch_size,
-            self.optimiser,
-            self.reference_draws,
-            FROZEN if self.normalisation == "frozen" else None,
-            self.momentum,
-            self._dropout_mask(ctx),
-        )
+        objective, passes = OBJECTIVES[self.objective], FROZEN if self.normalisation == "frozen" else None
+        draws, mask = self.reference_draws, self._dropout_mask(ctx)
+        return Training(ctx, objective, plan, self.batch_size, self.optimiser, draws, passes, self.momentum, mask)

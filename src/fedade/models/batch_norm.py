@@ -35,14 +35,7 @@ class BatchNorm(nn.Module):
         """Normalise `[n, channels, ...]` per channel."""
         if self.training:
             return F.batch_norm(
-                inputs,
-                self.running_mean,
-                self.running_var,
-                self.weight,
-                self.bias,
-                True,
-                self.momentum,
-                self.eps,
+                inputs, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum, self.eps
             )
         deployed = Statistics(self.running_mean, self.running_var)
         mean, variance = current_pass().normalisation.statistics(self.layer, inputs, deployed)

@@ -33,12 +33,7 @@ class Chain:
         return len(self.layers)
 
     def append(
-        self,
-        convolution: nn.Conv2d,
-        norm: BatchNorm,
-        source: int,
-        residual: int | None = None,
-        relu: bool = True,
+        self, convolution: nn.Conv2d, norm: BatchNorm, source: int, residual: int | None = None, relu: bool = True
     ) -> int:
         """Add relu(norm(convolution(source)) + residual); returns the number of its output."""
         affine = Affine(norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps)

@@ -4,7 +4,7 @@ import inspect
 
 from torch import nn
 
-from fedade.core.errors import FedadeError
+from fedade.core.errors import FedadeError, first_line
 from fedade.core.importing import import_attribute
 from fedade.models.batch_norm import convert_batch_norms
 from fedade.models.timm_models import trained_timm_model
@@ -53,8 +53,9 @@ def _made(path: str, *arguments: int) -> nn.Module:
     try:
         model = make(*arguments)
     except Exception as error:  # whatever a stranger's code raises
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise FedadeError(f"{named}{given} fails ({type(error).__name__}: {reason}); mend the function") from error
+        raise FedadeError(
+            f"{named}{given} fails ({type(error).__name__}: {first_line(error)}); mend the function"
+        ) from error
     if not isinstance(model, nn.Module):
         raise FedadeError(f"{named} returns a {type(model).__name__}; it must return an nn.Module")
     return model

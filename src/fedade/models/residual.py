@@ -49,8 +49,8 @@ class BasicBlock(nn.Module):
         return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
 
     def join(self, chain: Chain, source: int) -> int:
-        """The same as part of a longer chain."""
+        """The block as part of a longer chain."""
         hidden = chain.append(self.conv1, self.norm1, source)
         projection = leading_convolution(list(self.shortcut.children()))
-        beside = source if projection is None else chain.append(*projection[:2], source, relu=False)
-        return chain.append(self.conv2, self.norm2, hidden, beside)
+        shortcut = source if projection is None else chain.append(*projection[:2], source, relu=False)
+        return chain.append(self.conv2, self.norm2, hidden, shortcut)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedade.core.errors import FedadeError
+from fedade.core.errors import FedadeError, first_line
 from fedade.core.network import Network
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
 
@@ -81,7 +81,7 @@ def _copied(model: nn.Module, unit_pixels: bool) -> nn.Module:
     try:
         return Unwrapped(deepcopy(model), unit_pixels).float().eval().requires_grad_(False)
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        raise FedadeError(f"the model cannot be copied ({_line(error)}); pass a plain nn.Module") from error
+        raise FedadeError(f"the model cannot be copied ({first_line(error)}); pass a plain nn.Module") from error
 
 
 def _checked_logits(whole: nn.Module, batch: Tensor) -> Tensor:
@@ -106,7 +106,8 @@ def _run(whole: nn.Module, batch: Tensor) -> Tensor:
         raise
     except Exception as error:  # whatever a stranger's code raises
         raise FedadeError(
-            f"the model fails on held-out inputs of shape {list(batch.shape)} and type {batch.dtype}: {_line(error)}"
+            f"the model fails on held-out inputs of shape {list(batch.shape)} and type {batch.dtype}: "
+            f"{first_line(error)}"
         ) from error
     return outputs
 
@@ -168,7 +169,7 @@ def _split(whole: nn.Module, name: str, batch: Tensor, logits: Tensor) -> Brough
         features = network.represent(parameters, batch)
         made = network.classify(parameters, features)
     except Exception as error:  # whatever a stranger's code raises
-        raise FedadeError(f"without {name} the rest of the model fails ({_line(error)})") from error
+        raise FedadeError(f"without {name} the rest of the model fails ({first_line(error)})") from error
     if features.ndim != 2:
         raise FedadeError(f"before {name} there are features of shape {list(features.shape)}, not [n, d]")
     if made.shape != logits.shape or not torch.allclose(made, logits, 0, ROUNDING * float(logits.abs().max())):
@@ -181,8 +182,3 @@ def _keeping_random_numbers(batch: Tensor) -> Iterator[None]:
     """A model that draws random numbers must not move the caller's."""
     with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
         yield
-
-
-def _line(error: BaseException) -> str:
-    """The first line of a message, since tracebacks of strangers can be long."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedade.core import storage
-from fedade.core.errors import FedadeError
+from fedade.core.errors import FedadeError, first_line
 from fedade.core.optional import OptionalModule
 from fedade.models.batch_norm import convert_batch_norms
 
@@ -85,7 +85,7 @@ def _with_file(name: str, file: Path) -> Any:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise FedadeError(
-            f"timm:{name}: {file} does not fit ({_line(error)}); bring weights of this network"
+            f"timm:{name}: {file} does not fit ({first_line(error)}); bring weights of this network"
         ) from error
     return model
 
@@ -95,17 +95,13 @@ def _created(name: str, **options: Any) -> Any:
         return timm.create_model(name, **options)
     except OSError as error:
         raise FedadeError(
-            f"timm:{name}: its weights are not on this disk and cannot be fetched ({_line(error)}); name a file: "
+            f"timm:{name}: its weights are not on this disk and cannot be fetched ({first_line(error)}); name a file: "
             f"timm:{name}?weights=FILE.safetensors"
         ) from error
     except RuntimeError as error:
-        raise FedadeError(f"timm:{name}: {_line(error)}; `timm.list_models(pretrained=True)` names all") from error
+        raise FedadeError(f"timm:{name}: {first_line(error)}; `timm.list_models(pretrained=True)` names all") from error
 
 
 def _size(described: Mapping[str, Any]) -> tuple[int, int]:
     _, height, width = described["input_size"]
     return int(height), int(width)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

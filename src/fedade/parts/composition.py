@@ -13,7 +13,7 @@ def effective(deployment: Deployment, shared: Parameters, own: Parameters) -> di
 
 
 def own_model(ctx: ClientContext, own: Parameters) -> dict[str, Tensor]:
-    """The same from a context."""
+    """The model of a context's client: deployed, under what was broadcast since, under what is its own."""
     return effective(ctx.deployment, ctx.shared, own)
 
 

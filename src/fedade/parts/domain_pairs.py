@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -14,9 +14,9 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Method
 from fedade.core.split import Parameters
-from fedade.core.tree import Tree, tree_map
+from fedade.core.tree import Tree
 from fedade.maths.counter import permutation
-from fedade.parts.composition import trainable
+from fedade.parts.composition import own_prediction, trainable
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.rates import RateBounds
 
@@ -39,12 +39,11 @@ class Embedded(NamedTuple):
 
 
 class AdaptingClient(NamedTuple):
-    """A model of its own, what else it remembers and learns, the steps taken so far, and the optimiser's state."""
+    """A model of its own, what else it remembers, and the optimiser's state."""
 
     own: dict[str, Tensor]
-    memory: dict[str, Tensor]
-    discriminators: dict[str, Any]
-    steps: Tensor
+    memory: Tree
+    """What a method remembers of earlier batches, of fixed size."""
     state: OptimiserState
 
 
@@ -57,49 +56,36 @@ class DomainAdaptation(Method[AdaptingClient]):
     """Gradient steps per timestep."""
     pair_size: int = Field(32, ge=1)
     """Labelled samples in a step, and as many unlabelled ones."""
-    discriminator_width: int = Field(64, ge=1)
     optimiser: Optimiser = Optimiser()
-    """Moves the model; discriminators take plain steps."""
-    discriminator_rate: float = Field(1e-2, ge=0)
-    """Learning rate of the discriminators, where there are any."""
 
-    def first_state(self, deployment: Deployment, memory: dict[str, Tensor], discriminators: Tree) -> AdaptingClient:
+    def first_state(self, deployment: Deployment, memory: Tree) -> AdaptingClient:
         """The deployed model, which nothing has moved yet."""
         own = trainable(deployment)
-        start = self.optimiser.start(own)
-        return AdaptingClient(own, memory, discriminators, torch.zeros_like(deployment.accuracy), start)
+        return AdaptingClient(own, memory, self.optimiser.start(own))
 
     @abstractmethod
-    def stream_loss(
-        self, embedded: Embedded, own: Parameters, discriminators: Tree, client: AdaptingClient
-    ) -> tuple[Tensor, Tensor]:
+    def stream_loss(self, embedded: Embedded, memory: Tree) -> tuple[Tensor, Tensor]:
         """What is added to the cross-entropy, and what of it the trace gets."""
+
+    def predict(self, ctx: ClientContext, state: AdaptingClient) -> Tensor:
+        return own_prediction(ctx, state.own)
 
     def adapt(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Tensor, Tensor]:
         """A client after all steps of a timestep, its rate, and what the last step gave to the trace."""
-        rate = self.rate.rate(self.pace, torch.zeros_like(state.steps))
+        own, moments, deployment = state.own, state.state, ctx.deployment
+        rate = self.rate.rate(self.pace, torch.zeros_like(deployment.accuracy))
         noted = torch.zeros_like(rate)
         for pair in domain_pairs(ctx, self.steps, self.pair_size):
-            state, noted = self._step(ctx.deployment, state, pair, rate)
-        return state, rate, noted
 
-    def _step(
-        self, deployment: Deployment, client: AdaptingClient, pair: DomainPair, rate: Tensor
-    ) -> tuple[AdaptingClient, Tensor]:
-        def loss(own: dict[str, Tensor], discriminators: Tree) -> tuple[Tensor, Tensor]:
-            embedded = embed(deployment, own, pair)
-            added, noted = self.stream_loss(embedded, own, discriminators, client)
-            return cross_entropy(embedded.source_logits, pair.source_labels) + added, noted
+            def loss(moved: dict[str, Tensor], pair: DomainPair = pair) -> tuple[Tensor, Tensor]:
+                embedded = embed(deployment, moved, pair)
+                added, noted = self.stream_loss(embedded, state.memory)
+                return cross_entropy(embedded.source_logits, pair.source_labels) + added, noted
 
-        slopes, noted = grad(loss, argnums=(0, 1), has_aux=True)(client.own, client.discriminators)
-        directions, state = self.optimiser.directions(client.own, slopes[0], client.state)
-        moved = client._replace(
-            own=_descended(client.own, directions, rate),
-            discriminators=_descended(client.discriminators, slopes[1], self.discriminator_rate),
-            steps=client.steps + 1,
-            state=state,
-        )
-        return moved, noted
+            slopes, noted = grad(loss, has_aux=True)(own)
+            steps, moments = self.optimiser.directions(own, slopes, moments)
+            own = {name: value - rate * steps[name] for name, value in own.items()}
+        return state._replace(own=own, state=moments), rate, noted
 
 
 def domain_pairs(ctx: ClientContext, steps: int, batch_size: int) -> Iterator[DomainPair]:
@@ -119,10 +105,6 @@ def embed(deployment: Deployment, own: Parameters, pair: DomainPair) -> Embedded
     features = network.summarise(features)
     size = len(pair.source_labels)
     return Embedded(features[:size], logits[:size], features[size:], logits[size:])
-
-
-def _descended(values: Tree, gradients: Tree, rate: Tensor | float) -> Tree:
-    return tree_map(lambda value, slope: value - rate * slope, values, gradients)
 
 
 def _rows(key: Tensor, size: int, batch_size: int, purpose: int) -> Tensor | slice:

@@ -83,7 +83,7 @@ def loss(deployment: Deployment, head: Parameters, examination: Examination) -> 
 
 
 def losses(probabilities: Tensor, examination: Examination) -> Tensor:
-    """The same of several predictions `[M, n, K]`; finite where a probability has vanished."""
+    """Weighted mean cross-entropies of several predictions `[M, n, K]`; finite where a probability has vanished."""
     logarithms = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
     return vmap(lambda logits: estimated_risk(logits, examination.labels, examination.weights))(logarithms)
 

@@ -1,6 +1,6 @@
 """Shift measures by name: how Fed-ADE may tell that a client's data have moved."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -84,31 +84,27 @@ _COSINE_PREDICTION = MeanPrediction("cosine distance", dynamics.uncertainty_dyna
 _COSINE_FEATURE = MeanFeature("half cosine distance", dynamics.representation_dynamics)
 _ENERGY = FeatureSet("energy distance", sample_distances.energy_distance)
 
+
+def _on_predictions(summary: str, name: str, distance: Callable[[Tensor, Tensor], Tensor]) -> Measure:
+    """A distance of mean predictions, paired with a distance of features that has no parameter to choose."""
+    return Measure(summary, MeanPrediction(name, distance), _ENERGY)
+
+
 MEASURES: Mapping[MeasureName, Measure] = {
     "cosine": Measure("the paper's; quadratic in small changes", _COSINE_PREDICTION, _COSINE_FEATURE),
-    "kl": Measure(
-        "Kullback-Leibler, from the previous to the current batch",
-        MeanPrediction("1 - exp(-KL)", distances.kl_distance),
-        _ENERGY,
+    "kl": _on_predictions(
+        "Kullback-Leibler, from the previous to the current batch", "1 - exp(-KL)", distances.kl_distance
     ),
-    "jeffreys": Measure(
-        "both directions of Kullback-Leibler", MeanPrediction("1 - exp(-J)", distances.jeffreys_distance), _ENERGY
+    "jeffreys": _on_predictions("both directions of Kullback-Leibler", "1 - exp(-J)", distances.jeffreys_distance),
+    "js": _on_predictions(
+        "bounded and symmetric; classes may be absent", "Jensen-Shannon in bits", distances.jensen_shannon
     ),
-    "js": Measure(
-        "bounded and symmetric; classes may be absent",
-        MeanPrediction("Jensen-Shannon in bits", distances.jensen_shannon),
-        _ENERGY,
-    ),
-    "hellinger": Measure(
-        "linear in small changes, hence noisy ones too", MeanPrediction("Hellinger", distances.hellinger), _ENERGY
-    ),
-    "tv": Measure(
-        "the path length of the regret bound", MeanPrediction("total variation", distances.total_variation), _ENERGY
-    ),
-    "w1-index": Measure(
+    "hellinger": _on_predictions("linear in small changes, hence noisy ones too", "Hellinger", distances.hellinger),
+    "tv": _on_predictions("the path length of the regret bound", "total variation", distances.total_variation),
+    "w1-index": _on_predictions(
         "depends on the order of the classes: for ordered classes only",
-        MeanPrediction("Wasserstein-1 on class indices", distances.index_wasserstein),
-        _ENERGY,
+        "Wasserstein-1 on class indices",
+        distances.index_wasserstein,
     ),
     "wasserstein": Measure(
         "optimal transport; classes that look alike are close",

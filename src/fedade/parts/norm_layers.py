@@ -18,7 +18,7 @@ def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Ten
 
 
 def own_batch_logits(ctx: ClientContext, own: Parameters) -> Tensor:
-    """The same for the batch of a context and the layers of the state that comes with it."""
+    """Logits of a context's batch under its own statistics, with the layers of the state that comes with it."""
     model = {**ctx.deployment.parameters, **own}
     return ctx.deployment.network.classify(model, ctx.own_features(model, Mixed(1.0)))
 

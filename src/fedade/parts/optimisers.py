@@ -62,7 +62,7 @@ class Optimiser(BaseModel):
     def directions(
         self, moving: Parameters, gradients: Parameters, state: OptimiserState
     ) -> tuple[dict[str, Tensor], OptimiserState]:
-        """The same for named tensors."""
+        """What to multiply by the learning rate and subtract from each tensor, and the state after the step."""
         if self._is_plain:
             return dict(gradients), state
         layout = Layout.by_name(moving)

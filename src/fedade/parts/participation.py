@@ -25,7 +25,7 @@ class Learner(NamedTuple):
 
 
 class Participant(NamedTuple):
-    """The same of a client that takes two kinds of steps."""
+    """What a client keeps that takes joint and personal steps: its tensors, and the states of both optimisers."""
 
     own: dict[str, Tensor]
     states: PhaseStates

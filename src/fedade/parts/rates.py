@@ -51,11 +51,11 @@ class Paces(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     shared: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Of ψ; 0: it stays as deployed."""
+    """Pace of ψ; 0: it stays as deployed."""
     weights: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Of φ but for its biases."""
+    """Pace of φ but for its biases."""
     biases: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Of the biases of φ: one number for each class, which is all that a change of class frequencies asks for."""
+    """Pace of the biases of φ: a number for each class, which is all that a change of class frequencies asks for."""
 
     def of(self, parameters: Parameters, split: Split) -> dict[str, Tensor]:
         """The pace of every entry of some parameters."""

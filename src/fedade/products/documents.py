@@ -36,7 +36,7 @@ def write_documents(documents: Sequence[Path], results: Path, check: bool = Fals
             raise FedadeError(f"{document}, table {' '.join(description.split())!r}: {reason}") from error
 
     def made_again(document: Path, text: str) -> str:
-        return _PLACE.sub(lambda found: f"{found[1]}\n{table(document, found[2])}\n\n{found[4]}", text)
+        return _PLACE.sub(lambda block: f"{block[1]}\n{table(document, block[2])}\n\n{block[4]}", text)
 
     changed = []
     for document in documents:

@@ -5,15 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.result_lines import (
-    CHANGED,
-    Line,
-    has_other_settings,
-    merged,
-    place_of,
-    read_lines,
-    write_lines,
-)
+from fedade.reporting.result_lines import CHANGED, Line, has_other_settings, merged, place_of, read_lines, write_lines
 from fedade.runner.store import Record, records
 
 FACTS = {
@@ -68,16 +60,16 @@ def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
 
     Adding again changes nothing, and cells that the folder does not hold stay as they are.
     """
-    found = [line_of(record) for record in records(folder) if record.status.state == "done"]
-    if not found:
+    lines = [line_of(record) for record in records(folder) if record.status.state == "done"]
+    if not lines:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench SUITE --out {folder}` first")
-    path = results / f"{name or found[0]['suite']}.csv"
-    kept = [{key: value for key, value in line.items() if key not in ("status", "reason")} for line in found]
+    path = results / f"{name or lines[0]['suite']}.csv"
+    kept = [{key: value for key, value in line.items() if key not in ("status", "reason")} for line in lines]
     known = read_lines(path) if path.exists() else []
     together = {place_of(line): line for line in merged(known, kept)}
     write_lines(path, list(together.values()))
     replaced = sum(has_other_settings(line, together.get(place_of(line), line)) for line in known)
-    return Added(path, len(found), replaced)
+    return Added(path, len(lines), replaced)
 
 
 def _setting(settings: Mapping[str, Any], path: str) -> Any:

@@ -40,7 +40,7 @@ class Run:
 
     def as_plain(self) -> dict[str, Any]:
         """What `--json` prints and `summary.json` holds."""
-        plain: dict[str, Any] = {"run_dir": str(self.folder), "results": [one.asdict() for one in self.results]}
+        plain: dict[str, Any] = {"run_dir": str(self.folder), "results": [result.asdict() for result in self.results]}
         if self.failed:
             plain["failed"] = [{"row": cell.title, "reason": status.reason} for cell, status in self.failed]
         return plain
@@ -112,7 +112,7 @@ def write_report(folder: Path) -> Path:
     content = Page(
         title=OWN_STREAMS if own else f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
         tables=[run_table(rows(results))],
-        scenes=pack([Scene({}, [_recording(table, one) for one in results])]),
+        scenes=pack([Scene({}, [_recording(table, result) for result in results])]),
         config=experiment.identity(),
         command="fedade.simulate(...)" if own else f"fedade run {shlex.quote(str(folder / CONFIG))}",
         facts={
@@ -136,16 +136,16 @@ def _provenance(folder: Path) -> dict[str, Any]:
 
 def _summarised(path: Path) -> list[Result]:
     try:
-        return [Result(**one) for one in storage.read_json(path)["results"]]
+        return [Result(**result) for result in storage.read_json(path)["results"]]
     except (KeyError, TypeError) as error:
         raise FedadeError(f"{path} is no summary of this version ({error}); delete it and resume the run") from error
 
 
-def _recording(table: pa.Table, one: Result) -> Recording:
+def _recording(table: pa.Table, result: Result) -> Recording:
     def read() -> pa.Table:
-        return table.filter((pc.field("method") == one.method) & (pc.field("seed") == one.seed))
+        return table.filter((pc.field("method") == result.method) & (pc.field("seed") == result.seed))
 
-    return Recording(one.method, one.seed, one.oracle, read)
+    return Recording(result.method, result.seed, result.oracle, read)
 
 
 def check_device(device: str) -> str:

@@ -29,25 +29,25 @@ CIFAR10_CLASSES = 10
 
 def recorded(suite: Suite, folder: Path) -> list[Record]:
     """All cells of a suite's folder that ended, in the suite's order, whichever runs made them."""
-    found = [one for one in records(folder) if one.status.state in ("done", "failed")]
-    seeds = sorted({one.cell.seed for one in found})
+    ended = [record for record in records(folder) if record.status.state in ("done", "failed")]
+    seeds = sorted({record.cell.seed for record in ended})
     place = {frozenset(cell.labels.items()): number for number, cell in enumerate(suite.cells(seeds))}
-    return sorted(found, key=lambda one: place.get(frozenset(one.cell.labels.items()), len(place)))
+    return sorted(ended, key=lambda record: place.get(frozenset(record.cell.labels.items()), len(place)))
 
 
 def finish(suite: Suite, folder: Path, listener: Listener) -> list[Path]:
     """Write results, tables and figures of all that the folder holds; returns the files."""
-    found = recorded(suite, folder)
+    ended = recorded(suite, folder)
     written = []
-    if found:
-        storage.write_bytes(folder / "results.csv", as_csv([line_of(one) for one in found]).encode())
-        written = [folder / "results.csv", *write_tables(suite.name, [one.outcome for one in found], folder)]
+    if ended:
+        storage.write_bytes(folder / "results.csv", as_csv([line_of(record) for record in ended]).encode())
+        written = [folder / "results.csv", *write_tables(suite.name, [record.outcome for record in ended], folder)]
     if suite.name in _MORE:
-        written += _MORE[suite.name]([one for one in found if one.status.state == "done"], folder, listener)
+        written += _MORE[suite.name]([record for record in ended if record.status.state == "done"], folder, listener)
     return written
 
 
-def _sensitivity(found: Sequence[Record]) -> Figures:
+def _sensitivity(ended: Sequence[Record]) -> Figures:
     """One figure per dataset: Fed-ADE over either bound of its rate, and a fixed rate over itself."""
     paper = RateBounds()
     return {
@@ -59,11 +59,11 @@ def _sensitivity(found: Sequence[Record]) -> Figures:
             ],
             f"{dataset}: accuracy against the learning rate",
         )
-        for dataset, members in _by(found, "dataset").items()
+        for dataset, members in _by(ended, "dataset").items()
     }
 
 
-def _heterogeneity(found: Sequence[Record]) -> Figures:
+def _heterogeneity(ended: Sequence[Record]) -> Figures:
     """Clients as the paper shows them, and accuracy against the Dirichlet factor, one figure per schedule."""
     priors = {alpha: target_priors(ScenarioSettings(alpha=alpha), Seeds(0), CIFAR10_CLASSES) for alpha in SHOWN_ALPHAS}
     return {"clients": client_distributions(priors)} | {
@@ -71,11 +71,11 @@ def _heterogeneity(found: Sequence[Record]) -> Figures:
             [Panel("Dirichlet factor α", _curves(members, "row", "alpha"))],
             f"schedule {schedule}: accuracy against how much clients differ",
         )
-        for schedule, members in _by(found, "schedule").items()
+        for schedule, members in _by(ended, "schedule").items()
     }
 
 
-def _schedules(found: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is run for it
+def _schedules(ended: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is run for it
     weights = {
         schedule: {
             variant: client_schedules(
@@ -88,11 +88,11 @@ def _schedules(found: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is
     return {"schedules": schedules_over_time(weights)}
 
 
-def _theory(found: Sequence[Record], folder: Path, listener: Listener) -> list[Path]:
+def _theory(ended: Sequence[Record], folder: Path, listener: Listener) -> list[Path]:
     """Regret, path lengths and bounds of the runs, which are replayed for it."""
-    if not found:
+    if not ended:
         return []
-    cases = [Case(one.cell.labels, one.cell.experiment, one.path / "trace.parquet") for one in found]
+    cases = [Case(record.cell.labels, record.cell.experiment, record.path / "trace.parquet") for record in ended]
     write_theory(cases, folder, report=lambda _, done, of: listener.on_preparation("theory", done, of))
     return [folder / name for name in ("theory.csv", "theory.md", "regret-T.png", "regret-S.png")]
 
@@ -102,8 +102,8 @@ More = Callable[[Sequence[Record], Path, Listener], list[Path]]
 
 
 def _saved(draw: Callable[[Sequence[Record]], Figures]) -> More:
-    def write(found: Sequence[Record], folder: Path, _: Listener) -> list[Path]:
-        drawn = draw(found)
+    def write(ended: Sequence[Record], folder: Path, _: Listener) -> list[Path]:
+        drawn = draw(ended)
         save(drawn, folder / "figures")
         return [folder / "figures" / f"{name}.png" for name in drawn]
 
@@ -118,21 +118,21 @@ _MORE: Mapping[str, More] = {
 }
 
 
-def _where(found: Iterable[Record], **labels: object) -> list[Record]:
-    return [one for one in found if all(one.cell.labels.get(name) == value for name, value in labels.items())]
+def _where(ended: Iterable[Record], **labels: object) -> list[Record]:
+    return [record for record in ended if all(record.cell.labels.get(name) == value for name, value in labels.items())]
 
 
-def _by(found: Iterable[Record], label: str) -> dict[str, list[Record]]:
+def _by(ended: Iterable[Record], label: str) -> dict[str, list[Record]]:
     groups: dict[str, list[Record]] = {}
-    for one in found:
-        if label in one.cell.labels:
-            groups.setdefault(str(one.cell.labels[label]), []).append(one)
+    for record in ended:
+        if label in record.cell.labels:
+            groups.setdefault(str(record.cell.labels[label]), []).append(record)
     return groups
 
 
-def _curves(found: Iterable[Record], name: str, setting: str) -> list[Curve]:
+def _curves(ended: Iterable[Record], name: str, setting: str) -> list[Curve]:
     """Accuracy against a setting, a curve for every value of another label."""
-    lines = [line_of(one) for one in found if setting in one.cell.labels]
+    lines = [line_of(record) for record in ended if setting in record.cell.labels]
     pivot = Pivot(lines, itemgetter(name), itemgetter(setting), "accuracy_post")
 
     def curve(title: str) -> Curve:

@@ -51,14 +51,14 @@ def printed_tables(folder: Path, fmt: str) -> str:
     if not is_suite(folder):
         raise FedadeError(f"{folder} is not the folder of a suite (no suite.json); --table prints those of suites")
     suite = _suite_in(folder)
-    return printed(suite.name, [one.outcome for one in recorded(suite, folder)], fmt)
+    return printed(suite.name, [record.outcome for record in recorded(suite, folder)], fmt)
 
 
 def write_suite_report(folder: Path) -> Path:
     """One page for all cells that ended; what is missing, failed or damaged is told on top."""
     suite = _suite_in(folder)
     ended = recorded(suite, folder)
-    done = [one for one in ended if one.status.state == "done"]
+    done = [record for record in ended if record.status.state == "done"]
     if not done:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench {suite.name} --out {folder}` first")
     groups = _by_scenario(done)
@@ -66,9 +66,9 @@ def write_suite_report(folder: Path) -> Path:
     content = Page(
         title=f"{suite.name}: {suite.summary}",
         question=_QUESTION,
-        facts={"cells": str(len(done)), "seeds": ", ".join(map(str, sorted({one.cell.seed for one in done})))},
+        facts={"cells": str(len(done)), "seeds": ", ".join(map(str, sorted({record.cell.seed for record in done})))},
         notes=[*_gaps(suite, folder, ended), *packed.broken],
-        tables=suite_tables(suite.name, [one.outcome for one in ended]),
+        tables=suite_tables(suite.name, [record.outcome for record in ended]),
         scene_tables=[_scene_table(key, members) for key, members in groups.items()],
         scenes=packed,
         config=_config(suite, groups),
@@ -91,15 +91,15 @@ def _suite_in(folder: Path) -> Suite:
 
 def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
     groups: dict[Key, list[Record]] = {}
-    for one in done:
-        groups.setdefault(scenario_of(one.outcome), []).append(one)
+    for record in done:
+        groups.setdefault(scenario_of(record.outcome), []).append(record)
     return groups
 
 
 def _scene(members: Sequence[Record]) -> Scene:
-    titles = row_names([row_of(one.outcome) for one in members])
+    titles = row_names([row_of(record.outcome) for record in members])
     labels = {label: _shown(label, value) for label, value in scenario_of(members[0].outcome)}
-    return Scene(labels, [_recording(one, titles[row_of(one.outcome)]) for one in members])
+    return Scene(labels, [_recording(record, titles[row_of(record.outcome)]) for record in members])
 
 
 def _shown(label: str, value: object) -> str:
@@ -107,42 +107,42 @@ def _shown(label: str, value: object) -> str:
     return names.title(label, value) if isinstance(value, str) else f"{value:g}"
 
 
-def _recording(one: Record, title: str) -> Recording:
+def _recording(record: Record, title: str) -> Recording:
     def read() -> pa.Table:
-        path = one.path / "trace.parquet"
+        path = record.path / "trace.parquet"
         return complete(trace.read(path), path)
 
-    oracle = one.status.result is not None and one.status.result.oracle
-    return Recording(title, one.cell.seed, oracle, read)
+    oracle = record.status.result is not None and record.status.result.oracle
+    return Recording(title, record.cell.seed, oracle, read)
 
 
 def _scene_table(key: Key, members: Sequence[Record]) -> Table:
-    titles = row_names([row_of(one.outcome) for one in members])
+    titles = row_names([row_of(record.outcome) for record in members])
     # Source and the oracle keep their registered names, by which the share of the oracle's gain is found.
     found: list[Result] = [
-        one.status.result._replace(method=titles[row_of(one.outcome)])
-        for one in members
-        if one.status.result is not None
+        record.status.result._replace(method=titles[row_of(record.outcome)])
+        for record in members
+        if record.status.result is not None
     ]
     return run_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
 
 
 def _gaps(suite: Suite, folder: Path, ended: Sequence[Record]) -> list[str]:
     """What a reader must know of cells that are not in the tables."""
-    seeds = sorted({one.cell.seed for one in ended})
+    seeds = sorted({record.cell.seed for record in ended})
     wanted = {cell.address for cell in suite.cells(seeds)}
-    missing = wanted - {one.path.name for one in ended}
+    missing = wanted - {record.path.name for record in ended}
     notes = []
     if missing:
         notes.append(
             f"{len(missing)} of the suite's {len(wanted)} cells for seeds {', '.join(map(str, seeds))} have not been "
             f"run; continue with: fedade bench {suite.name} --out {folder}"
         )
-    failed = [one for one in ended if one.status.state == "failed"]
+    failed = [record for record in ended if record.status.state == "failed"]
     if failed:
         notes.append(f"{len(failed)} cells failed; the reasons are under the tables.")
-    damaged = [one for one in records(folder) if one.status.state == "damaged"]
-    notes += [f"Left out: {one.status.reason}" for one in damaged[:_MORE_THAN_ONE_LINE]]
+    damaged = [record for record in records(folder) if record.status.state == "damaged"]
+    notes += [f"Left out: {record.status.reason}" for record in damaged[:_MORE_THAN_ONE_LINE]]
     if len(damaged) > _MORE_THAN_ONE_LINE:
         notes.append(f"Left out: {len(damaged) - _MORE_THAN_ONE_LINE} more damaged cells.")
     return notes
@@ -155,8 +155,8 @@ def _config(suite: Suite, groups: Mapping[Key, Sequence[Record]]) -> dict[str, A
         plain = members[0].cell.experiment.as_plain()
         title = ", ".join(names.title(label, value) for label, value in key)
         scenarios[title] = {"scenario": plain["scenario"], "protocol": plain["protocol"]}
-        titles = row_names([row_of(one.outcome) for one in members])
-        for one in members:
-            settings = one.cell.configured.model_dump(mode="json")
-            methods[titles[row_of(one.outcome)]] = {"method": one.cell.method, "settings": settings}
+        titles = row_names([row_of(record.outcome) for record in members])
+        for record in members:
+            settings = record.cell.configured.model_dump(mode="json")
+            methods[titles[row_of(record.outcome)]] = {"method": record.cell.method, "settings": settings}
     return {"suite": suite.name, "rows": methods, "scenarios": scenarios}

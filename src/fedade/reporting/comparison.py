@@ -64,7 +64,7 @@ def compare(grid: Grid) -> Comparison:
     p_values = dict(zip(grid.ranked, corrected, strict=True))
 
     def contender(row: Key) -> ComparedRow:
-        results, found = grid.results(row), differences[row]
+        results, difference = grid.results(row), differences[row]
         t_test, wilcoxon = p_values.get(row, (None, None))
         return ComparedRow(
             row=row,
@@ -74,7 +74,7 @@ def compare(grid: Grid) -> Comparison:
             accuracy_pre=_mean(100 * result.accuracy_pre for result in results),
             rank=ranks.get(row),
             share=_share(grid, row),
-            paired=None if found is None else found._replace(t_test=t_test, wilcoxon=wilcoxon),
+            paired=None if difference is None else difference._replace(t_test=t_test, wilcoxon=wilcoxon),
             seconds=_mean(result.seconds for result in results),
             megabytes=_mean(result.bytes_sent / 1e6 for result in results),
         )
@@ -115,9 +115,9 @@ def _complete_cells(grid: Grid) -> list[dict[Key, float]]:
     by_row = {row: grid.accuracies(row) for row in grid.ranked}
     places = [(scenario, seed) for scenario in grid.scenarios for seed in grid.seeds]
     return [
-        {row: found[place] for row, found in by_row.items()}
+        {row: accuracies[place] for row, accuracies in by_row.items()}
         for place in places
-        if by_row and all(place in found for found in by_row.values())
+        if by_row and all(place in accuracies for accuracies in by_row.values())
     ]
 
 
@@ -134,11 +134,15 @@ def _share(grid: Grid, row: Key) -> OracleShare:
     by_method = {dict(key)["method"]: key for key in reversed(grid.rows)}
     if not {"source", "oracle-prior"} <= by_method.keys():
         return OracleShare(None, 0)
-    three = [grid.accuracies(key) for key in (row, by_method["source"], by_method["oracle-prior"])]
+    compared = [grid.accuracies(key) for key in (row, by_method["source"], by_method["oracle-prior"])]
     means = []
     for scenario in grid.scenarios:
         places = [(scenario, seed) for seed in grid.seeds]
-        common = [[found[place] for found in three] for place in places if all(place in found for found in three)]
+        common = [
+            [accuracies[place] for accuracies in compared]
+            for place in places
+            if all(place in accuracies for accuracies in compared)
+        ]
         if common:
             accuracy, source, oracle = np.mean(common, axis=0).tolist()
             means.append((accuracy, source, oracle))
@@ -146,5 +150,5 @@ def _share(grid: Grid, row: Key) -> OracleShare:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return float(np.mean(found)) if found else None
+    known = list(values)
+    return float(np.mean(known)) if known else None

@@ -28,7 +28,9 @@ _SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_r
 def figures(table: pa.Table) -> Figures:
     """All charts that this trace can fill, by file name."""
     methods = list(dict.fromkeys(trace.column(table, "method").tolist()))
-    return {name: one.draw(table, methods) for name, one in CHARTS.items() if one.columns <= set(table.column_names)}
+    return {
+        name: chart.draw(table, methods) for name, chart in CHARTS.items() if chart.columns <= set(table.column_names)
+    }
 
 
 def save(drawn: Figures, folder: Path) -> None:
@@ -49,12 +51,7 @@ def accuracy_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
         (line,) = axes.plot(times, 100 * smooth, label=method, linewidth=1.8)
         low, high = np.quantile(values, [0.25, 0.75], axis=1)
         axes.fill_between(
-            times,
-            100 * _smoothed(low),
-            100 * _smoothed(high),
-            color=line.get_color(),
-            alpha=0.08,
-            linewidth=0,
+            times, 100 * _smoothed(low), 100 * _smoothed(high), color=line.get_color(), alpha=0.08, linewidth=0
         )
     axes.set(xlabel="timestep t", ylabel="accuracy after adaptation (%)")
     axes.set_title("Accuracy over time (moving mean of 5; band: middle half of the clients)", fontsize=10)

@@ -51,8 +51,12 @@ class Grid:
     def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
         """What a row reached, by scenario and seed."""
         places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
-        found = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
-        return {place: one.result for place, one in found.items() if one is not None and one.result is not None}
+        outcomes = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
+        return {
+            place: outcome.result
+            for place, outcome in outcomes.items()
+            if outcome is not None and outcome.result is not None
+        }
 
     def results(self, row: Key) -> list[Result]:
         """All that a row finished."""
@@ -61,8 +65,8 @@ class Grid:
     def entry(self, scenario: Key, row: Key) -> Entry:
         """A row in one scenario."""
         outcomes = [self.outcomes.get((scenario, row, seed)) for seed in self.seeds]
-        results = [one.result for one in outcomes if one is not None and one.result is not None]
-        failed = sum(one is not None and one.failure is not None for one in outcomes)
+        results = [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
+        failed = sum(outcome is not None and outcome.failure is not None for outcome in outcomes)
         return Entry(
             tuple(100 * result.accuracy_post for result in results), failed, len(self.seeds) - len(results) - failed
         )

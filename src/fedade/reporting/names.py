@@ -92,8 +92,8 @@ def place(label: str, value: Label) -> tuple[int, float, str]:
 def paper_rows(labels: Mapping[str, Label]) -> tuple[str, ...]:
     """What the paper's tables may call a row; each table has at most one of these names."""
     row = title("row", labels["row"])
-    other = (ESTIMATORS.get(row), MEASURES.get(str(labels.get("measure"))))
-    return (row, *(name for name in other if name is not None))
+    elsewhere = (ESTIMATORS.get(row), MEASURES.get(str(labels.get("measure"))))
+    return (row, *(name for name in elsewhere if name is not None))
 
 
 def is_reference(labels: Mapping[str, Label]) -> bool:

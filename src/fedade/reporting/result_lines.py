@@ -85,8 +85,8 @@ def merged(known: Iterable[Line], added: Iterable[Line]) -> list[Line]:
         if line.get("started", "") >= other.get("started", ""):
             kept[place] = line
     alone = {place for place, line in kept.items() if len(seeds_of(line)) == 1}
-    found = [line for place, line in kept.items() if place in alone or not _each_seed(line) <= alone]
-    return sorted(found, key=_order)
+    chosen = [line for place, line in kept.items() if place in alone or not _each_seed(line) <= alone]
+    return sorted(chosen, key=_order)
 
 
 def _each_seed(line: Line) -> set[frozenset[tuple[str, str]]]:

@@ -42,11 +42,11 @@ class Pivot:
 
     def oracle(self, row: str) -> bool:
         """Whether it was told true labels or priors."""
-        return any(one.oracle for (name, _), one in self.measured.items() if name == row)
+        return any(measured.oracle for (name, _), measured in self.measured.items() if name == row)
 
     def seeds(self, row: str) -> set[int]:
         """All seeds of a row."""
-        return {seed for (name, _), one in self.measured.items() if name == row for _, seed in one.values}
+        return {seed for (name, _), measured in self.measured.items() if name == row for _, seed in measured.values}
 
     def cases(self, rows: Iterable[str], column: str) -> set[Case]:
         """What any of the rows was measured on in a column."""
@@ -63,21 +63,23 @@ class Pivot:
 
     def ranks(self, rows: Iterable[str]) -> dict[str, float]:
         """Average rank over scenarios, each by the mean of a row's seeds, among rows that have every scenario."""
-        found: dict[str, dict[Scenario, list[float]]] = {row: {} for row in rows}
-        for (row, _), one in self.measured.items():
-            for (scenario, _), value in one.values.items() if row in found else ():
-                found[row].setdefault(scenario, []).append(value)
-        every = {scenario for own in found.values() for scenario in own}
-        whole = [row for row, own in found.items() if own.keys() == every]
-        return average_ranks([{row: float(np.mean(found[row][scenario])) for row in whole} for scenario in every])
+        values: dict[str, dict[Scenario, list[float]]] = {row: {} for row in rows}
+        for (row, _), measured in self.measured.items():
+            for (scenario, _), value in measured.values.items() if row in values else ():
+                values[row].setdefault(scenario, []).append(value)
+        every = {scenario for own in values.values() for scenario in own}
+        whole = [row for row, own in values.items() if own.keys() == every]
+        return average_ranks([{row: float(np.mean(values[row][scenario])) for row in whole} for scenario in every])
 
     def share(self, row: str, columns: Iterable[str]) -> float | None:
         """The share of the oracle's gain in percent, over cases that the row, `source` and `oracle-prior` have."""
         triples = []
         for column in columns:
-            three = [self.values(name, column) for name in (row, "source", "oracle-prior")]
-            if common := set(three[0]).intersection(*three[1:]):
-                accuracy, source, oracle = (float(np.mean([one[case] for case in common])) for one in three)
+            rows = [self.values(name, column) for name in (row, "source", "oracle-prior")]
+            if common := set(rows[0]).intersection(*rows[1:]):
+                accuracy, source, oracle = (
+                    float(np.mean([row_values[case] for case in common])) for row_values in rows
+                )
                 triples.append((accuracy, source, oracle))
         share = oracle_share(triples).share
         return None if share is None else 100 * share
@@ -92,7 +94,7 @@ def _measured(lines: Sequence[Line], value: str) -> Measured:
     seeds = {seed for _, seed in values}
     deviation = None
     if all(len(seeds_of(line)) == 1 for line in lines) and len(seeds) > 1:
-        means = [np.mean([one for (_, seed), one in values.items() if seed == own]) for own in seeds]
+        means = [np.mean([value for (_, seed), value in values.items() if seed == own]) for own in seeds]
         deviation = float(np.std(means, ddof=1))
     elif len(lines) == 1 and lines[0].get("deviation"):
         deviation = scale * float(lines[0]["deviation"])
@@ -101,4 +103,4 @@ def _measured(lines: Sequence[Line], value: str) -> Measured:
 
 def _scenario(line: Line) -> Scenario:
     apart = {"suite", "row", "method", "seed", *line.get("row_labels", "").split()}
-    return frozenset(one for one in labels_of(line).items() if one[0] not in apart)
+    return frozenset(pair for pair in labels_of(line).items() if pair[0] not in apart)

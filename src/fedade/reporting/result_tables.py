@@ -89,10 +89,10 @@ def _fits(line: Line, where: Mapping[str, Sequence[object]]) -> bool:
 
 def _chosen(there: Iterable[str], wanted: Mapping[str, str | None]) -> dict[str, str | None]:
     """Those that are wanted and where they stand; all that are there where none is named."""
-    found = dict.fromkeys(there)
-    if missing := [name for name in wanted if name not in found]:
-        raise FedadeError(f"no line has {missing[0]!r}; choose from {', '.join(found)}")
-    return dict(wanted) or found
+    known = dict.fromkeys(there)
+    if missing := [name for name in wanted if name not in known]:
+        raise FedadeError(f"no line has {missing[0]!r}; choose from {', '.join(known)}")
+    return dict(wanted) or known
 
 
 def _refuse_mixtures(spec: TableSpec, lines: Sequence[Line]) -> None:
@@ -102,11 +102,11 @@ def _refuse_mixtures(spec: TableSpec, lines: Sequence[Line]) -> None:
         allowed = {"suite", "row", "method", "seed", *spec.column, *spec.row, *spec.over}
         for label, value in labels_of(line).items():
             if label not in allowed:
-                other = seen.setdefault((_named(spec.row, line), _named(spec.column, line), label), value)
-                if other != value:
+                before = seen.setdefault((_named(spec.row, line), _named(spec.column, line), label), value)
+                if before != value:
                     raise FedadeError(
-                        f"{', '.join(spec.file)}: a cell of {_named(spec.row, line)} mixes {label} {other} and {value};"
-                        f" choose one in `where`, or name {label} in `over`, `row` or `column`"
+                        f"{', '.join(spec.file)}: a cell of {_named(spec.row, line)} mixes {label} {before} and "
+                        f"{value}; choose one in `where`, or name {label} in `over`, `row` or `column`"
                     )
 
 
@@ -154,13 +154,13 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
     def cell(row: str, column: str) -> TableCell:
         if shares or (row, column) not in pivot.measured:
             return TableCell(pivot.share(row, [column]) if shares else None)
-        one = pivot.measured[row, column]
+        measured = pivot.measured[row, column]
         of = [case for case in pivot.cases(row_names, column) if case[1] in pivot.seeds(row)]
         return TableCell(
             pivot.mean(row, column),
-            one.deviation if spec.deviation else None,
-            paper=published(spec.paper, one.labels) if spec.paper else None,
-            status="" if len(one.values) == len(of) else f"{len(one.values)} of {len(of)} cells",
+            measured.deviation if spec.deviation else None,
+            paper=published(spec.paper, measured.labels) if spec.paper else None,
+            status="" if len(measured.values) == len(of) else f"{len(measured.values)} of {len(of)} cells",
             best=row in marked[column],
         )
 
@@ -206,21 +206,21 @@ def _compared(spec: TableSpec, lines: Sequence[Line]) -> str:
 def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
     """By column and over all: the difference of two rows, over pairs of equal scenario and seed."""
     pivot = _pivot(spec, [line for line in lines if len(seeds_of(line)) == 1], spec.value)
-    one, other = _chosen(pivot.rows, dict.fromkeys(spec.between))
+    first, second = _chosen(pivot.rows, dict.fromkeys(spec.between))
     columns = _columns(spec, pivot)
 
     def row(title: str, members: Sequence[str]) -> TableRow:
-        ours, theirs = (_of_all(pivot, name, members) for name in (one, other))
+        ours, theirs = (_of_all(pivot, name, members) for name in (first, second))
         common = [case for case in ours if case in theirs]
-        found = paired([ours[case] for case in common], [theirs[case] for case in common])
+        test = paired([ours[case] for case in common], [theirs[case] for case in common])
         means = [
             TableCell(float(np.mean([side[case] for case in common])) if common else None) for side in (ours, theirs)
         ]
-        difference = TableCell(found.difference, low=found.low, high=found.high)
-        return TableRow(title, (*means, difference, TableCell(found.t_test), TableCell(found.pairs)))
+        difference = TableCell(test.difference, low=test.low, high=test.high)
+        return TableRow(title, (*means, difference, TableCell(test.t_test), TableCell(test.pairs)))
 
     headings = (
-        Column(one), Column(other), Column("difference", "+.2f"), Column("p (t-test)", ".3f", least=0.001),
+        Column(first), Column(second), Column("difference", "+.2f"), Column("p (t-test)", ".3f", least=0.001),
         Column("pairs", ".0f"),
     )  # fmt: skip
     body = [row(heading, [column]) for column, heading in columns.items()]
@@ -233,8 +233,8 @@ def _of_all(pivot: Pivot, row: str, columns: Iterable[str]) -> dict[Case, float]
 
 def _run(spec: TableSpec, lines: Sequence[Line]) -> str:
     """The table that a run prints, in the order of the rows that are named, or from the highest accuracy down."""
-    found = rows(outcome(line).result._replace(method=line["row"]) for line in lines)  # type: ignore[union-attr]
-    by_name = {row.method: row for row in sorted(found, key=lambda row: -row.accuracy_post)}
+    by_method = rows(outcome(line).result._replace(method=line["row"]) for line in lines)  # type: ignore[union-attr]
+    by_name = {row.method: row for row in sorted(by_method, key=lambda row: -row.accuracy_post)}
     made = run_table([by_name[name] for name in _chosen(by_name, spec.rows)])
     columns = _chosen((column.name for column in made.columns), spec.columns)
     kept = [place for place, column in enumerate(made.columns) if column.name in columns]

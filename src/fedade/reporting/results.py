@@ -72,15 +72,15 @@ def _mean(table: pa.Table, name: str) -> float:
 def rows(results: Iterable[Result]) -> list[ResultRow]:
     """One row per method, in the order of the results."""
     by_method: dict[str, list[Result]] = {}
-    for one in results:
-        by_method.setdefault(one.method, []).append(one)
-    means = {method: float(np.mean([one.accuracy_post for one in found])) for method, found in by_method.items()}
-    return [_row(found, means) for found in by_method.values()]
+    for result in results:
+        by_method.setdefault(result.method, []).append(result)
+    means = {method: float(np.mean([result.accuracy_post for result in seeds])) for method, seeds in by_method.items()}
+    return [_row(seeds, means) for seeds in by_method.values()]
 
 
-def _row(found: list[Result], means: Mapping[str, float]) -> ResultRow:
-    first = found[0]
-    posts = [one.accuracy_post for one in found]
+def _row(seeds: list[Result], means: Mapping[str, float]) -> ResultRow:
+    first = seeds[0]
+    posts = [result.accuracy_post for result in seeds]
     share = None
     if "source" in means and "oracle-prior" in means and means["oracle-prior"] > means["source"]:
         share = (means[first.method] - means["source"]) / (means["oracle-prior"] - means["source"])
@@ -89,13 +89,13 @@ def _row(found: list[Result], means: Mapping[str, float]) -> ResultRow:
         oracle=first.oracle,
         accuracy_post=means[first.method],
         deviation=float(np.std(posts, ddof=1)) if len(posts) > 1 else 0.0,
-        accuracy_pre=float(np.mean([one.accuracy_pre for one in found])),
+        accuracy_pre=float(np.mean([result.accuracy_pre for result in seeds])),
         learning_rate=None
         if first.learning_rate_mean is None
-        else float(np.mean([one.learning_rate_mean or 0.0 for one in found])),
+        else float(np.mean([result.learning_rate_mean or 0.0 for result in seeds])),
         share_of_oracle=share,
-        megabytes_sent=float(np.mean([one.bytes_sent for one in found])) / 1e6,
-        seconds=float(np.mean([one.seconds for one in found])),
+        megabytes_sent=float(np.mean([result.bytes_sent for result in seeds])) / 1e6,
+        seconds=float(np.mean([result.seconds for result in seeds])),
     )
 
 

@@ -114,37 +114,45 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
 
 def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]) -> Table:
     """Rank, share of the oracle's gain, paired difference to Fed-ADE and costs of every method."""
-    found = compare(grid)
+    comparison = compare(grid)
     titles = row_names(grid.rows)
-    best_rank = min((one.rank for one in found.contenders if one.rank is not None), default=None)
+    best_rank = min((contender.rank for contender in comparison.contenders if contender.rank is not None), default=None)
     rows = tuple(
-        TableRow(titles[one.row], _comparison_cells(one, found.cells, best_rank, wall_times), one.oracle)
-        for one in found.contenders
+        TableRow(
+            titles[contender.row],
+            _comparison_cells(contender, comparison.cells, best_rank, wall_times),
+            contender.oracle,
+        )
+        for contender in comparison.contenders
     )
-    tests = sum(one.paired is not None and one.paired.wilcoxon is not None for one in found.contenders)
-    facts = {"cells": found.cells, "ranked_cells": found.ranked_cells, "tests": tests}
+    tests = sum(
+        contender.paired is not None and contender.paired.wilcoxon is not None for contender in comparison.contenders
+    )
+    facts = {"cells": comparison.cells, "ranked_cells": comparison.ranked_cells, "tests": tests}
     return Table(title, _COMPARISON_COLUMNS, rows, tuple(note.format(**facts) for note in _COMPARISON_NOTES))
 
 
 def _comparison_cells(
-    one: ComparedRow, cells: int, best_rank: float | None, wall_times: Mapping[str, Published]
+    contender: ComparedRow, cells: int, best_rank: float | None, wall_times: Mapping[str, Published]
 ) -> tuple[TableCell, ...]:
-    pairs = one.paired or Paired(0)
-    few = "too few pairs" if one.paired is not None and pairs.pairs < 2 else ""
-    partial = "" if one.finished == cells else f"{one.finished} of {cells} cells"
-    times = [wall_times[name] for name in names.paper_rows(dict(one.row)) if name in wall_times]
+    pairs = contender.paired or Paired(0)
+    few = "too few pairs" if contender.paired is not None and pairs.pairs < 2 else ""
+    partial = "" if contender.finished == cells else f"{contender.finished} of {cells} cells"
+    times = [wall_times[name] for name in names.paper_rows(dict(contender.row)) if name in wall_times]
     return (
-        TableCell(one.rank, best=one.rank is not None and one.rank == best_rank),
-        TableCell(None if one.share.share is None else 100 * one.share.share, count=one.share.scenarios),
-        TableCell(one.accuracy_post, count=one.finished, status=partial),
-        TableCell(one.accuracy_pre, count=one.finished, status=partial),
-        TableCell(pairs.difference, low=pairs.low, high=pairs.high, count=pairs.pairs if one.paired else None),
+        TableCell(contender.rank, best=contender.rank is not None and contender.rank == best_rank),
+        TableCell(
+            None if contender.share.share is None else 100 * contender.share.share, count=contender.share.scenarios
+        ),
+        TableCell(contender.accuracy_post, count=contender.finished, status=partial),
+        TableCell(contender.accuracy_pre, count=contender.finished, status=partial),
+        TableCell(pairs.difference, low=pairs.low, high=pairs.high, count=pairs.pairs if contender.paired else None),
         TableCell(pairs.effect),
         TableCell(pairs.t_test, status=few),
         TableCell(pairs.wilcoxon, status=few),
-        TableCell(pairs.pairs if one.paired else None),
-        TableCell(one.seconds, count=one.finished, paper=times[0] if times else None),
-        TableCell(one.megabytes, count=one.finished),
+        TableCell(pairs.pairs if contender.paired else None),
+        TableCell(contender.seconds, count=contender.finished, paper=times[0] if times else None),
+        TableCell(contender.megabytes, count=contender.finished),
     )
 
 
@@ -205,14 +213,14 @@ def _named(keys: Sequence[Key], order: Iterable[str], always: str | None) -> dic
         if label not in kept and _tells_apart(labels, kept, label):
             kept.append(label)
     return {
-        key: ", ".join(names.title(label, found[label]) for label in kept if label in found)
-        for key, found in zip(keys, labels, strict=True)
+        key: ", ".join(names.title(label, values[label]) for label in kept if label in values)
+        for key, values in zip(keys, labels, strict=True)
     }
 
 
 def _tells_apart(labels: Sequence[Mapping[str, Label]], kept: Sequence[str], label: str) -> bool:
     """Whether a label differs among keys that the kept labels leave equal."""
     values: dict[tuple[Label | None, ...], set[Label | None]] = {}
-    for one in labels:
-        values.setdefault(tuple(one.get(name) for name in kept), set()).add(one.get(label))
-    return any(len(found) > 1 for found in values.values())
+    for key in labels:
+        values.setdefault(tuple(key.get(name) for name in kept), set()).add(key.get(label))
+    return any(len(distinct) > 1 for distinct in values.values())

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from fedade.core.errors import FedadeError
+from fedade.core.errors import FedadeError, first_line
 from fedade.core.events import CellInfo, Listener, RowsOnDemand
 from fedade.core.optional import OptionalModule
 from fedade.runner.work import Worker
@@ -261,8 +261,9 @@ def _connected() -> Iterator[None]:
     try:
         ray.init(log_to_driver=False, logging_level="ERROR", runtime_env={"env_vars": own})
     except ConnectionError as error:
-        reason = str(error).splitlines()[0]
-        raise FedadeError(f"--engine ray: no cluster answers ({reason}); start one with `ray start --head`") from error
+        raise FedadeError(
+            f"--engine ray: no cluster answers ({first_line(error)}); start one with `ray start --head`"
+        ) from error
     try:
         yield
     finally:

@@ -134,8 +134,8 @@ def _ended(executor: Executor, tasks: Sequence[Task], listener: Listener) -> dic
     """What became of the cells of all tasks."""
     statuses: dict[str, CellStatus] = {}
     for task, answer in executor(Worker.run, tasks):
-        found = _lost(task, answer) if isinstance(answer, ProcessLostError) else answer
-        for cell, status in zip(task.cells, found, strict=True):
+        ends = _lost(task, answer) if isinstance(answer, ProcessLostError) else answer
+        for cell, status in zip(task.cells, ends, strict=True):
             statuses[cell.address] = status
             if status.result is not None:
                 listener.on_end(CellFolder(task.store, cell).info, status.result.asdict())

@@ -140,10 +140,10 @@ class CellFolder:
         clients = min(scored or scenario.num_clients, scenario.num_clients)
         if len(table) != (rows := clients * scenario.num_timesteps):
             raise FedadeError(f"{self.trace} has {len(table)} rows, not {rows}; run it again with --retry-failed")
-        found = result(table, cell.method, cell.seed, cell.configured.card.oracle, _seconds(table))
+        reached = result(table, cell.method, cell.seed, cell.configured.card.oracle, _seconds(table))
         check = {"rows": len(table), "checksum": _checksum(self.trace)}
-        storage.write_json(self.path / "result.json", {"result": found.asdict(), "trace": check})
-        return CellStatus("done", found)
+        storage.write_json(self.path / "result.json", {"result": reached.asdict(), "trace": check})
+        return CellStatus("done", reached)
 
     def fail(self, error: BaseException) -> CellStatus:
         """Record why there is no result."""
@@ -186,6 +186,9 @@ def _reason(error: BaseException) -> str:
         return str(error)
     if isinstance(error, torch.OutOfMemoryError):  # whose own words are a page of addresses
         return "the GPU has too little memory left; run again with a smaller --jobs and --retry-failed"
+    if "DefaultCPUAllocator" in str(error):
+        remedy = "a smaller --jobs, or --set execution.client_state=file"
+        return f"too little memory is left; run again with --retry-failed and {remedy}"
     return f"{type(error).__name__}: {error}"
 
 
@@ -221,7 +224,7 @@ def examine(path: Path) -> CellStatus:
 
 def records(store: Path) -> list[Record]:
     """Every cell that a folder tells of; those without a readable `cell.json` are left out."""
-    found = []
+    told = []
     for path in sorted((store / "cells").glob("*/cell.json")):
         if ".corrupt-" in path.parent.name:
             continue
@@ -231,8 +234,8 @@ def records(store: Path) -> list[Record]:
             cell = Cell(stored["labels"], experiment, stored["title"], tuple(stored["row_labels"]))
         except (FedadeError, KeyError, TypeError, ValidationError):
             continue
-        found.append(Record(path.parent, cell, examine(path.parent), stored.get("provenance", {})))
-    return found
+        told.append(Record(path.parent, cell, examine(path.parent), stored.get("provenance", {})))
+    return told
 
 
 def _require_whole(path: Path, stored: dict[str, object]) -> None:

@@ -135,9 +135,9 @@ class Worker:
         federations = []
         for place in places:
             schedule, seed = place.cell.experiment.scenario.schedule, place.cell.seed
-            method, found = self._fitted(_method(place), experiment, testbed)
+            method, constants = self._fitted(_method(place), experiment, testbed)
             federations.append(Federation(testbed.scenario(schedule, seed), Seeds(seed), method))
-            place.begin({**testbed.identity, **found})
+            place.begin({**testbed.identity, **constants})
         clock = build_clock(experiment, federations, places[0].path / "states")
         checkpoints = Checkpoints(
             [CheckpointPlace(place.path, place.cell.method, place.cell.seed) for place in places],

@@ -49,12 +49,7 @@ def deployment_key(weights: str, held_out: Labelled, settings: ScenarioSettings)
 
 
 def deploy(
-    dataset: Dataset,
-    parts: Partition,
-    settings: ScenarioSettings,
-    device: str,
-    store: Path,
-    progress: Progress,
+    dataset: Dataset, parts: Partition, settings: ScenarioSettings, device: str, store: Path, progress: Progress
 ) -> Deployment:
     """The deployment of these settings, brought or trained; weights and measurements are kept in the store."""
     refuse_too_many(settings.reference_size, len(parts.held_out))

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedade.core.errors import first_line
+
 
 @dataclass(frozen=True)
 class _Recorded:
@@ -64,8 +66,9 @@ class Gradients:
                 self._compute(inputs, labels)
         except RuntimeError as error:
             self.replayed = False
-            reason = str(error).splitlines()[0]
-            warnings.warn(f"training runs without a CUDA graph, and slower: {reason}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"training runs without a CUDA graph, and slower: {first_line(error)}", RuntimeWarning, stacklevel=2
+            )
             return
         gradients = [parameter.grad for parameter in self.model.parameters()]
         self.recorded[inputs.shape] = _Recorded(graph, inputs, labels, gradients)

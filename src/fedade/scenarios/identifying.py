@@ -10,12 +10,12 @@ from fedade.scenarios.settings import ScenarioSettings
 def identified(settings: ScenarioSettings) -> ScenarioSettings:
     """Settings that name the user's own weights and data; where they did already, others are refused."""
     digests: dict[str, str | None] = {}
-    for name, (thing, measure) in _OWN.items():
+    for name, (setting, measure) in _OWN.items():
         stated, digests[name] = getattr(settings, name), measure(settings)
         if stated not in (None, digests[name]):
             raise FedadeError(
-                f"scenario.{thing}: {getattr(settings, thing)} has changed ({name} {stated} before, {digests[name]} "
-                "now); bring the old one back, or start another run"
+                f"scenario.{setting}: {getattr(settings, setting)} has changed ({name} {stated} before, "
+                f"{digests[name]} now); bring the old one back, or start another run"
             )
     return settings.model_copy(update=digests)
 

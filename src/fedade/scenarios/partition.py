@@ -43,8 +43,8 @@ def partition(dataset: Dataset, settings: ScenarioSettings) -> Partition:
         trained, held_out, pool = dataset.train.select(first), dataset.train.select(rest), dataset.test
     else:
         first, rest = _stratified(dataset.train.labels, 0.8)
-        trained, other = dataset.train.select(first), dataset.train.select(rest)
-        held_out, pool = (other, dataset.test) if settings.shifts_inputs else (dataset.test, other)
+        trained, untrained = dataset.train.select(first), dataset.train.select(rest)
+        held_out, pool = (untrained, dataset.test) if settings.shifts_inputs else (dataset.test, untrained)
     kept = _with_distribution(trained.labels, source_prior(settings.source, dataset.num_classes))
     return Partition(trained.select(kept), held_out, pool)
 

@@ -50,11 +50,7 @@ def pretrain(
     steps = -(-len(labels) // settings.batch_size)
     optimiser = _optimiser(model, settings)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser,
-        settings.learning_rate,
-        total_steps=steps * settings.epochs,
-        pct_start=0.25,
-        cycle_momentum=False,
+        optimiser, settings.learning_rate, total_steps=steps * settings.epochs, pct_start=0.25, cycle_momentum=False
     )
     seeds = Seeds(settings.seed)
     between = max(1, min(CHECKPOINT_EPOCHS, settings.epochs // 10))
@@ -128,9 +124,7 @@ def _restore(
         return 0
     tensors, metadata = storage.load_tensors(path)
     try:
-        model.load_state_dict(
-            {name: tensors[f"weights/{name}"] for name in model.state_dict()},
-        )
+        model.load_state_dict({name: tensors[f"weights/{name}"] for name in model.state_dict()})
         kinds = ("exp_avg", "exp_avg_sq", "step") if isinstance(optimiser, torch.optim.AdamW) else ("momentum_buffer",)
         for name, parameter in model.named_parameters():
             for kind in kinds:

@@ -91,9 +91,9 @@ class ScenarioSettings(BaseModel):
     """round(5ω), so that ω = 0 is clean; or the released code's map, which is never clean."""
     model: str = "small-cnn"
     head: str | None = None
-    """Of a model that is brought: the name of the layer that gives the logits; None: it is found."""
+    """The name of the layer of a brought model that gives the logits; None: it is found."""
     pixels: Literal["unit", "bytes"] = "unit"
-    """Of a model that is brought: whether it is given images of bytes as floats from 0 to 1, or as bytes."""
+    """Whether a brought model is given images of bytes as floats from 0 to 1, or as bytes."""
     personal: tuple[str, ...] = ("head.",)
     """Names of personal parameters begin with one of these."""
     source: SourceDistribution = "uniform"
@@ -110,7 +110,7 @@ class ScenarioSettings(BaseModel):
     text: TextSettings = TextSettings()
     """Settings of datasets and models that are text."""
     weights_digest: str | None = None
-    """Of a model that is brought: which weights and code these are. A run fills it in, and refuses others later."""
+    """Which weights and code a brought model has. A run fills it in, and refuses others later."""
     data_digest: str | None = None
     """The same for the user's own data."""
 

@@ -130,14 +130,13 @@ def _paths(oracle: Oracle, recorded: RecordedRun, summaries: Summaries) -> Measu
 def _regrets(oracle: Oracle, seen: Replay) -> Measures:
     """Regret against every comparator, within the run and within its periods."""
     weights = torch.from_numpy(oracle.weights)
-    against = oracle.fixed_comparators | ({} if seen.finetuned is None else {"finetune": seen.finetuned})
     regrets = {
         "loss": _weighted_mean(seen.losses.cross_entropy, weights),
         "error": _weighted_mean(seen.losses.error, weights),
     }
     # All four schedules change on a scale of √T: a sine's period, a square wave's, a Bernoulli chain's mean run.
     period = max(1, round(math.sqrt(oracle.streams.num_timesteps)))
-    for name, best in against.items():
+    for name, best in oracle.comparators.items():
         pair = (seen.losses.cross_entropy.cpu(), best.cross_entropy.cpu(), weights)
         periods = interval_regret(*pair, torch.from_numpy(oracle.timesteps), period).mean(0)
         regrets |= {

@@ -22,7 +22,6 @@ from fedade.parts.priors import calibrated_probabilities
 from fedade.scenarios.streams import ShiftStreams
 from fedade.theory.equations.logistic_head import fit_logistic_head, head_probabilities
 
-Comparator = Literal["head_convex", "prior", "finetune"]
 View = tuple[str, int]
 """A corruption and its severity: how a client sees the pool."""
 
@@ -45,8 +44,6 @@ class TheorySettings(BaseModel):
     """Fresh labelled samples per client and timestep."""
     population: int = Field(2000, ge=1)
     """Images that stand for the pool where true mean features are computed; all of a smaller pool."""
-    comparators: tuple[Comparator, ...] = Field(("head_convex", "prior"), min_length=1)
-    """What losses are held against; exponents are those of the first."""
     moment: Literal["post", "pre"] = "post"
     """Losses of the model after a timestep's adaptation, or of the one that came to it."""
     points: int = Field(3, ge=1)
@@ -139,13 +136,9 @@ class Oracle:
         return torch.stack([part.mean(0) for part in torch.split(directions(features), sizes)])
 
     @cached_property
-    def fixed_comparators(self) -> dict[str, Losses]:
-        """Losses of the comparators that do not depend on the method."""
-        rules: dict[str, Callable[[int, Batch], Tensor]] = {
-            "head_convex": self._by_best_heads,
-            "prior": self._by_true_prior,
-        }
-        return {name: self._losses(rules[name]) for name in self.settings.comparators if name in rules}
+    def comparators(self) -> dict[str, Losses]:
+        """Losses of what the method is held against, by its name in `COMPARATORS`."""
+        return {"head_convex": self._losses(self._by_best_heads), "prior": self._losses(self._by_true_prior)}
 
     def _losses(self, rule: Callable[[int, Batch], Tensor]) -> Losses:
         return Losses.over_time([

@@ -1,9 +1,10 @@
 """What theory says of the runs of a suite, as a page of Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from fedade.reporting.rendering import markdown_lines
 from fedade.theory.figures import exponent_words
 from fedade.theory.power_laws import PowerLaw, regret_law
 from fedade.theory.results import COMPARATORS, TheoryResult, over_seeds
@@ -28,9 +29,9 @@ def theory_markdown(results: Sequence[TheoryResult], comparator: str, settings: 
             "## How far clients moved, and what the signals say of it\n",
             _table(means, _PATHS),
             "## Dynamic regret\n",
-            *(f"* `{name}`: {COMPARATORS[name]}" for name in _present(results)),
+            *(f"* `{name}`: {COMPARATORS[name]}" for name in COMPARATORS),
             "",
-            _table(means, _regrets(_present(results))),
+            _table(means, _REGRETS),
             f"## Exponents of the regret against {comparator}\n",
             "The theory promises S̄^{1/3} T^{2/3}. Least squares on logarithms, 95 % intervals.\n",
             _exponents(results, comparator),
@@ -50,6 +51,11 @@ _PATHS = (
     ("S̄_unc", "s_unc"), ("S̄_rep", "s_rep"), ("S̄_c", "s"), ("S̄_c corrected", "s_corrected"), ("V^L1", "v_l1"),
     ("V^cos", "v_cos"), ("V_rep", "v_rep"),
 )  # fmt: skip
+_AGAINST = (("", "regret_{}"), (", 0-1", "regret_01_{}"), (", worst period", "interval_regret_{}_max"))
+_REGRETS = (
+    ("loss", "loss"),
+    *((name + words, measure.format(name)) for name in COMPARATORS for words, measure in _AGAINST),
+)
 _BOUND = (
     ("η", "rate"), ("optimisation", "bound_optimisation"), ("projection", "bound_projection"),
     ("adaptation", "bound_adaptation"), ("bound", "bound"), ("with V^L1", "bound_l1"),
@@ -69,45 +75,31 @@ Columns = Sequence[tuple[str, str]]
 """Heading and measure; a measure's deviation, where there is one, has its name and `_sd`."""
 
 
-def _present(results: Sequence[TheoryResult]) -> list[str]:
-    return [name for name in COMPARATORS if any(f"regret_{name}" in result.measures for result in results)]
-
-
-def _regrets(comparators: Sequence[str]) -> Columns:
-    of_comparator = (("", "regret_{}"), (", 0-1", "regret_01_{}"), (", worst period", "interval_regret_{}_max"))
-    columns = [(name + words, measure.format(name)) for name in comparators for words, measure in of_comparator]
-    return [("loss", "loss"), *columns]
-
-
 def _table(results: Sequence[TheoryResult], columns: Columns) -> str:
     if not results:
         return "None of these runs has one.\n"
     head = ("method", "schedule", "T", *(heading for heading, _ in columns))
-    lines = [_line(head), _line(["---"] * len(head))]
-    for result in results:
-        cells = [_number(result.measure(name)) + _spread(result, f"{name}_sd") for _, name in columns]
-        lines.append(_line([result.row, result.schedule, str(result.num_timesteps), *cells]))
-    return "\n".join(lines) + "\n"
+    rows = [
+        [
+            *(result.row, result.schedule, str(result.num_timesteps)),
+            *(_number(result.measure(name)) + _spread(result, f"{name}_sd") for _, name in columns),
+        ]
+        for result in results
+    ]
+    return markdown_lines(head, rows) + "\n"
 
 
 def _exponents(results: Sequence[TheoryResult], comparator: str) -> str:
-    lines = [_line(("method", "runs", "fit", "R²", "points")), _line(["---"] * 5)]
+    fits: list[tuple[str, str, PowerLaw]] = []
     for row in dict.fromkeys(result.row for result in results):
         own = [result for result in results if result.row == row]
         for schedule in dict.fromkeys(result.schedule for result in own):
             law = regret_law([result for result in own if result.schedule == schedule], comparator, "T")
-            lines.append(_fit_line(row, schedule, law))
-        lines.append(_fit_line(row, "all", regret_law(own, comparator, "S̄")))
-        lines.append(_fit_line(row, "all, together", regret_law(own, comparator, "S̄", "T")))
-    return "\n".join(lines) + "\n"
-
-
-def _fit_line(row: str, runs: str, law: PowerLaw) -> str:
-    return _line((row, runs, exponent_words(law), _number(law.r_squared), str(law.points)))
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+            fits.append((row, schedule, law))
+        fits.append((row, "all", regret_law(own, comparator, "S̄")))
+        fits.append((row, "all, together", regret_law(own, comparator, "S̄", "T")))
+    told = [(row, runs, exponent_words(law), _number(law.r_squared), str(law.points)) for row, runs, law in fits]
+    return markdown_lines(("method", "runs", "fit", "R²", "points"), told) + "\n"
 
 
 def _number(value: float) -> str:

@@ -17,7 +17,6 @@ from fedade.engine.clock import Clock, World
 from fedade.engine.steps import ClientMap
 from fedade.maths.signals import dynamics
 from fedade.theory.client_models import ClientModels, client_models
-from fedade.theory.finetuning import finetuned_probabilities
 from fedade.theory.landscape import Landscape, Slopes, Steepness
 from fedade.theory.oracle import Losses, Oracle, deployed_features, in_chunks, losses, mean_losses
 
@@ -47,8 +46,6 @@ class Replay(NamedTuple):
     """Accuracies of the clients that the trace has, in their order, `[N, T]`."""
     summaries: Summaries
     losses: Losses
-    finetuned: Losses | None
-    """Losses of the comparator that starts from the method's own models."""
     loss_bound: float
     """B"""
     radius: float
@@ -85,7 +82,6 @@ class _Looking:
         self.accuracies: list[NDArray[Any]] = []
         self.summaries = [self._start()]
         self.means: list[tuple[Tensor, Tensor]] = []
-        self.finetuned: list[tuple[Tensor, Tensor]] = []
         self.samples: list[Tensor] = []
         self.distances: list[float] = []
         self.steepness: list[Steepness] = []
@@ -96,13 +92,13 @@ class _Looking:
         batch = self.oracle.streams.draw(self.oracle.clients, timestep)
         self.summaries.append(self._summaries(clients, server, models, batch, timestep))
         if self.oracle.settings.moment == "pre":
-            self._measure(clients, server, models, timestep)
+            self._measure(clients, server, timestep)
         self._slopes(models, timestep)
 
     def after(self, world: World, timestep: int) -> None:
         clients, server, models = self._standing(world)
         if self.oracle.settings.moment == "post":
-            self._measure(clients, server, models, timestep)
+            self._measure(clients, server, timestep)
         if models is not None and models.moves:
             self.distances.append(float(models.distances(len(self.rows)).max()))
         land = self._slopes(models, timestep)
@@ -114,7 +110,6 @@ class _Looking:
             np.stack(self.accuracies, 1),
             Summaries(*(torch.stack(parts, 1) for parts in zip(*self.summaries, strict=True))),
             Losses.over_time(self.means),
-            Losses.over_time(self.finetuned) if self.finetuned else None,
             float(np.quantile(torch.cat(self.samples).cpu().numpy(), 0.999)),
             2 * max(self.distances, default=math.nan),
             Steepness(*map(max, zip(*self.steepness, strict=True))) if self.steepness else None,
@@ -143,16 +138,13 @@ class _Looking:
         )
         return predictions.float()
 
-    def _measure(self, clients: Tree, server: Tree, models: ClientModels | None, timestep: int) -> None:
+    def _measure(self, clients: Tree, server: Tree, timestep: int) -> None:
         if timestep not in self.times:
             return
         batch = self.oracle.fresh(timestep)
         predictions = self._predictions(clients, server, batch.inputs)
         self.means.append(mean_losses(predictions, batch.labels))
         self.samples.append(losses(predictions, batch.labels)[0].flatten())
-        if "finetune" in self.oracle.settings.comparators:
-            tuned = finetuned_probabilities(self.oracle, models, timestep, batch.inputs)
-            self.finetuned.append(mean_losses(tuned, batch.labels))
 
     def _start(self) -> Summaries:
         """t = 0, where q is uniform and z that of the reference set, as Fed-ADE has them."""

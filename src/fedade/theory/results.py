@@ -12,9 +12,8 @@ from fedade.reporting.outcomes import Label
 COMPARATORS = {
     "head_convex": "best linear head on the deployed features, fitted to the labelled pool under the true prior",
     "prior": "deployed model reweighted by the true prior",
-    "finetune": "labelled fine-tuning from the method's and from the deployed model, the better of the two",
 }
-"""What losses are held against, by name."""
+"""What losses are held against, by name; exponents are those of the first."""
 
 
 @dataclass(frozen=True)

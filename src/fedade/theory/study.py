@@ -1,7 +1,6 @@
 """What the paper's theory says of finished runs: signals, path lengths, regret, bound, ceiling, recovery."""
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedade.core import storage, trace
@@ -22,6 +20,7 @@ from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.experiments.settings import Experiment, MethodEntry
+from fedade.reporting.figures import save
 from fedade.reporting.outcomes import Label
 from fedade.runner.clocks import build_clock, client_maps
 from fedade.scenarios import build_testbed
@@ -30,7 +29,7 @@ from fedade.theory.measures import RecordedRun, measures_of, panel
 from fedade.theory.oracle import Oracle, TheorySettings, oracle_of
 from fedade.theory.page import theory_markdown
 from fedade.theory.replay import replay
-from fedade.theory.results import TheoryResult, theory_csv
+from fedade.theory.results import COMPARATORS, TheoryResult, theory_csv
 
 VERSION = 2
 """Part of every stored result's address: raised when the same run would give other numbers."""
@@ -82,15 +81,15 @@ def write_theory(
         report(track.title, number, len(tracks))
         results.append(_result(track, folder / "theory", settings, oracles))
     report("theory", len(tracks), len(tracks))
-    comparator = settings.comparators[0]
+    comparator = next(iter(COMPARATORS))
     how = (
         f"Losses on {settings.samples} fresh labelled samples of up to {settings.clients} clients at up to "
         f"{settings.timesteps} timesteps, models as they are {_MOMENTS[settings.moment]} a timestep's adaptation."
     )
     storage.write_bytes(folder / "theory.csv", theory_csv(results).encode())
     storage.write_bytes(folder / "theory.md", theory_markdown(results, comparator, how).encode())
-    storage.write_bytes(folder / "regret-T.png", _png(regret_over_time(results, comparator)))
-    storage.write_bytes(folder / "regret-S.png", _png(regret_over_signal(results, comparator)))
+    drawn = {"regret-T": regret_over_time(results, comparator), "regret-S": regret_over_signal(results, comparator)}
+    save(drawn, folder)
     return results
 
 
@@ -186,9 +185,3 @@ def _refuse_another_run(track: _Track, recorded: RecordedRun, replayed: NDArray[
             f"{track.case.trace}: run again, {track.title} differs by {100 * difference:.1f} points of accuracy on "
             "average, so another version or other data wrote it; delete it and run it anew"
         )
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return buffer.getvalue()

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,19 +11,9 @@ from fedade.methods.cotta.method import Cotta
 from fedade.parts.composition import trainable
 from fedade.parts.norm_layers import batch_logits
 
-from ...helpers import Seen, begin, observe, predict
+from ...helpers import begin, observe, predict
 
 UNSURE, SURE = {"anchor_confidence": 1.0}, {"anchor_confidence": 0.0}
-
-
-@pytest.fixture(scope="module")
-def scenario(scenario_factory):
-    return scenario_factory(kind="covariate")
-
-
-@pytest.fixture(scope="module")
-def observation(scenario) -> Seen:
-    return Seen(scenario.streams.draw(np.arange(1), 4).inputs[0], torch.tensor(1), torch.tensor(5))
 
 
 def after(method: Cotta, scenario, observation, times: int = 1):

@@ -54,8 +54,8 @@ def check_request(images: Pixels, name: str, severity: int, seed: int) -> None:
     if not _is_integer(seed):
         raise FedadeError(f"seed of {name} is {seed!r}; choose an integer")
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
-        found = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
-        raise FedadeError(f"images to corrupt are {found}; pass a uint8 array with levels 0..255")
+        given = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
+        raise FedadeError(f"images to corrupt are {given}; pass a uint8 array with levels 0..255")
     if images.ndim != 4 or images.shape[3] != 3 or not _sides_allowed(images.shape[1:3]):
         raise FedadeError(
             f"images to corrupt have shape {list(images.shape)}; pass [N, height, width, 3] "

@@ -78,12 +78,7 @@ CIFAR100 = ImageSpec(
     test_images=10_000,
     layouts=(
         DiskLayout(
-            folders=(
-                "cifar100/cifar100",
-                "cifar100",
-                "datasets--uoft-cs--cifar100/snapshots/*/cifar100",
-                ".",
-            ),
+            folders=("cifar100/cifar100", "cifar100", "datasets--uoft-cs--cifar100/snapshots/*/cifar100", "."),
             holds="cifar100/train-*.parquet and test-*.parquet",
             reader=ParquetShards(image="img", label="fine_label", num_classes=100),
         ),
@@ -113,9 +108,7 @@ CIFAR10_C = CorruptedSpec(
     clean=CIFAR10,
     folders=("CIFAR-10-C", "cifar10-c"),
     archive=Archive(
-        "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
-        "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
-        "CIFAR-10-C",
+        "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar", "md5:56bf5dcef84df0e2308c6dcbcbbd8499", "CIFAR-10-C"
     ),
 )
 

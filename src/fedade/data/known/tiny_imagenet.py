@@ -19,12 +19,7 @@ TINY_IMAGENET = ImageSpec(
     test_images=10_000,
     layouts=(
         DiskLayout(
-            folders=(
-                "tiny-imagenet/data",
-                "tiny-imagenet",
-                "datasets--zh-plus--tiny-imagenet/snapshots/*/data",
-                ".",
-            ),
+            folders=("tiny-imagenet/data", "tiny-imagenet", "datasets--zh-plus--tiny-imagenet/snapshots/*/data", "."),
             holds="tiny-imagenet/data/train-*.parquet and valid-*.parquet",
             reader=ParquetShards(image="image", label="label", num_classes=200, test="valid"),
         ),

@@ -17,7 +17,7 @@ from fedade.data.readers.cifar_c import load_array
 Part = tuple[NDArray[np.generic], NDArray[np.generic], Path]
 ROWS_PER_CHECK = 4096
 LARGEST_PIXEL = 65535.0
-"""Of cameras with 16 bits."""
+"""The brightest pixel of cameras with 16 bits."""
 
 
 def read_arrays(folder: Path, name: str) -> Dataset:

@@ -31,9 +31,9 @@ class JsonRecord:
     def records(self, field: str) -> list["JsonRecord"]:
         """A list of objects; empty where the field is absent."""
         value = self._content.get(field) or []
-        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
             raise FedadeError(f"{self.place}: field {field!r} is not a list of objects; replace the file")
-        return [JsonRecord(one, f"{self.place}, {field}") for one in value]
+        return [JsonRecord(entry, f"{self.place}, {field}") for entry in value]
 
 
 def read_records(path: Path) -> Iterator[JsonRecord]:

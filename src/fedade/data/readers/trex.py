@@ -128,7 +128,7 @@ def _pattern(record: JsonRecord, field: str) -> str:
 def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[dict[str, tuple[Fact, ...]], int]:
     """Every fact once, by relation, and the number of lines; evidence of a fact that is given twice adds up."""
     lines = 0
-    found: dict[str, dict[tuple[str, str], list[EvidenceSentence]]] = defaultdict(dict)
+    evidences: dict[str, dict[tuple[str, str], list[EvidenceSentence]]] = defaultdict(dict)
     for path in paths:
         for record in read_records(path):
             lines += 1
@@ -138,10 +138,10 @@ def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[di
                     f"{record.place}: relation {name!r} is not in {RELATIONS}; add it there or remove the line"
                 )
             pair = record.text("sub_label"), record.text("obj_label")
-            found[name].setdefault(pair, []).extend(_evidences(record))
+            evidences[name].setdefault(pair, []).extend(_evidences(record))
     facts = {
         name: tuple(Fact(*pair, tuple(dict.fromkeys(evidences))) for pair, evidences in pairs.items())
-        for name, pairs in found.items()
+        for name, pairs in evidences.items()
     }
     return facts, lines
 
@@ -149,8 +149,8 @@ def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[di
 def _evidences(record: JsonRecord) -> list[EvidenceSentence]:
     """Sentences with the object put back where it was masked; a sentence without a mask states no object."""
     return [
-        EvidenceSentence(sentence.replace(MASK, shown), one.text("sub_surface"), shown)
-        for one in record.records("evidences")
-        for sentence, shown in ((one.text("masked_sentence"), one.text("obj_surface")),)
+        EvidenceSentence(sentence.replace(MASK, shown), evidence.text("sub_surface"), shown)
+        for evidence in record.records("evidences")
+        for sentence, shown in ((evidence.text("masked_sentence"), evidence.text("obj_surface")),)
         if MASK in sentence
     ]

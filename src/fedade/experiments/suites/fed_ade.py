@@ -8,7 +8,7 @@ from fedade.experiments.suites.rows import PRINTED_ROW, ROWS, YARDSTICKS
 
 LABELLED, FEW_LABELLED = 1000, 100
 EPOCHS, FEW_EPOCHS = 60, 3
-"""Of pre-training: the benchmarks' model, and one near the accuracies of the paper's tables."""
+"""Epochs of pre-training: of the benchmarks' model, and of one near the accuracies of the paper's tables."""
 
 _RATES = (SuiteRow("fix-lr-mean", "fix-lr-mean"), SuiteRow("shuffled-lr", "shuffled-lr"))
 _TRACKERS = (SuiteRow("prior-bbse", "prior-bbse"), SuiteRow("flh-ftl", "flh-ftl"))

@@ -21,10 +21,10 @@ def select(cells: Sequence[Cell], filters: Sequence[str]) -> list[Cell]:
 
 def _wanted(filters: Sequence[str]) -> dict[str, list[str]]:
     wanted: dict[str, list[str]] = {}
-    for one in filters:
-        key, equals, values = one.partition("=")
+    for assignment in filters:
+        key, equals, values = assignment.partition("=")
         if not key or not equals or not values:
-            raise FedadeError(f"--only {one}: expected key=value, for example --only dataset=cifar10")
+            raise FedadeError(f"--only {assignment}: expected key=value, for example --only dataset=cifar10")
         wanted.setdefault(key.strip(), []).extend(value.strip() for value in values.split(","))
     return wanted
 

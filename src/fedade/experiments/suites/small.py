@@ -34,10 +34,7 @@ def _theory(seeds: Sequence[int]) -> list[Cell]:
             ("digits-label",),
             (ROWS["fed-ade"], ROWS["fix-lr-mid"], *YARDSTICKS),
             seeds,
-            changes={
-                "scenario": {**FEW, "num_timesteps": horizon},
-                "protocol": {**ENOUGH, "score_fresh": True},
-            },
+            changes={"scenario": {**FEW, "num_timesteps": horizon}, "protocol": {**ENOUGH, "score_fresh": True}},
             varied={"timesteps": horizon},
         )
     ]

@@ -166,7 +166,7 @@ def posterior_modes(
     pseudo_counts: Float[Tensor, "*#C K P"],
     iterations: int = 100,
 ) -> Float[Tensor, "*C K P"]:
-    """The same for several counts, each a column, at once."""
+    """As `posterior_mode`, for several counts at once, each a column."""
     # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
     source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
     ratios = probabilities.double() / source

@@ -44,7 +44,7 @@ class Recognised(NamedTuple):
     """The condition that a batch came in."""
 
     place: Int[Tensor, " 1"]
-    """Of the likeliest condition."""
+    """The place of the likeliest condition."""
     ratio: Float[Tensor, " 1"]
     """Mean square of its difference to the batch in units of chance: 1 where it is the same."""
 

@@ -154,7 +154,7 @@ def _nothing(group: LayerGroup, conditions: int) -> Residual:
 
 def at_most(residuals: Residuals, samples: float) -> Residuals:
     """The same residuals, which count for no more samples than this."""
-    return tuple(one._replace(samples=one.samples.clamp(max=samples)) for one in residuals)
+    return tuple(residual._replace(samples=residual.samples.clamp(max=samples)) for residual in residuals)
 
 
 def _feature_statistics(moments: ClassMoments) -> Statistics:

@@ -4,14 +4,13 @@ Channels of several layers lie side by side, so that a few operations do for all
 mean squares), N samples, K classes, C channels.
 """
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import Statistics
+from fedade.core.normalisation import Watching
 from fedade.methods.fed_ade_plus.class_moments import ClassMoments, class_moments, explained_share
 
 FEATURES = "features"
@@ -25,7 +24,7 @@ class LayerGroup(NamedTuple):
     """Layers with their channels side by side."""
 
     channels: dict[str, int]
-    """Of each layer."""
+    """How many each layer has."""
     moments: ClassMoments
     """`[2, K, C]` and `[2, C]`."""
     layer_of_channel: Tensor
@@ -66,22 +65,11 @@ def sample_moments(inputs: Tensor) -> Tensor:
     return torch.stack((exact.mean(-1), squares))
 
 
-@dataclass(frozen=True)
-class _Watching:
-    """Keeps the moments of every sample and changes nothing."""
-
-    seen: dict[str, Tensor] = field(default_factory=dict)
-
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        self.seen[layer] = sample_moments(inputs)
-        return deployed
-
-
 def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
     network, reference = deployment.network, deployment.reference
     parts = []
     for inputs in torch.split(reference.inputs, _at_once(reference.inputs)):
-        watching = _Watching()
+        watching = Watching(sample_moments)
         features = network.summarise(network.represent(deployment.parameters, inputs, watching))
         # Layers that see other rows than samples, such as tokens, cannot be told their classes.
         seen = {layer: moments for layer, moments in watching.seen.items() if moments.shape[1] == len(inputs)}

@@ -152,8 +152,8 @@ def _probed(model: Any, decoder: Any) -> tuple[Tensor, Tensor]:
 
 def _check_probe(name: str, body: Body, head: Head, probe: Tensor, expected: Tensor) -> None:
     with torch.no_grad():
-        found = head.last_hidden(body(probe))
-    difference = float((found - expected).abs().max() / expected.abs().max())
+        hidden = head.last_hidden(body(probe))
+    difference = float((hidden - expected).abs().max() / expected.abs().max())
     if not difference < _PROBE_TOLERANCE:
         raise FedadeError(
             f"{name}: its layers, called one by one, differ from the model itself by {difference:.1%} "

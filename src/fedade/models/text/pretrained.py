@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from fedade.core.errors import FedadeError
+from fedade.core.errors import FedadeError, first_line
 from fedade.core.optional import OptionalModule
 from fedade.core.paths import cache_dir
 
@@ -143,17 +143,13 @@ def _told(name: str, what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise FedadeError(
-            f"hf:{name}: {_first_line(error)}; install what it needs with: pip install 'fedade[text]'"
+            f"hf:{name}: {first_line(error)}; install what it needs with: pip install 'fedade[text]'"
         ) from error
     except _LOADING_ERRORS as error:
         raise FedadeError(
-            f"hf:{name}: its {what} cannot be loaded ({_first_line(error)}); "
+            f"hf:{name}: its {what} cannot be loaded ({first_line(error)}); "
             "give a local folder with safetensors and tokeniser, a GGUF file, or a hub name that can be downloaded"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 @contextmanager

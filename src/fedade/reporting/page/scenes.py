@@ -76,7 +76,7 @@ def pack(scenes: Sequence[Scene], tiers: Sequence[Tier] = TIERS) -> PackedScenes
     entries = [_scene_entry(scene, blobs, broken) for scene in scenes]
     for tier in tiers:
         blobs = _pack_tier(tier, scenes, entries, blobs)
-    methods = {one.method: one.oracle for scene in scenes for one in scene.recordings}
+    methods = {recording.method: recording.oracle for scene in scenes for recording in scene.recordings}
     index = {
         "keys": list(dict.fromkeys(key for scene in scenes for key in scene.labels)),
         "methods": [{"name": name, "oracle": oracle} for name, oracle in methods.items()],
@@ -87,17 +87,17 @@ def pack(scenes: Sequence[Scene], tiers: Sequence[Tier] = TIERS) -> PackedScenes
 
 def _scene_entry(scene: Scene, blobs: Blobs, broken: dict[str, None]) -> dict[str, Any]:
     tracks = []
-    for one in scene.recordings:
+    for recording in scene.recordings:
         try:
-            table = one.read()
+            table = recording.read()
         except FedadeError as error:  # a track that cannot be read does not hide the others
             broken[str(error)] = None
             continue
         grid = ClientGrid(table)
         tracks.append(
             {
-                "method": one.method,
-                "seed": one.seed,
+                "method": recording.method,
+                "seed": recording.seed,
                 "timesteps": numbering(grid.timesteps),
                 "curves": curves(grid, blobs),
             }
@@ -109,14 +109,14 @@ def _pack_tier(tier: Tier, scenes: Sequence[Scene], entries: Sequence[dict[str, 
     """Add single clients to the entries: the first seed of every scene before the second of any."""
     before, stride = blobs.size, 1
     for rank in range(max((len(_seeds(entry)) for entry in entries), default=0)):
-        attempt, found = _pack_rank(tier, scenes, entries, rank, stride, blobs.copy())
+        attempt, packed_rows = _pack_rank(tier, scenes, entries, rank, stride, blobs.copy())
         if rank == 0 and attempt.size - before > tier.characters:
             stride = -(-(attempt.size - before) // tier.characters)
-            attempt, found = _pack_rank(tier, scenes, entries, rank, stride, blobs.copy())
+            attempt, packed_rows = _pack_rank(tier, scenes, entries, rank, stride, blobs.copy())
         elif attempt.size - before > tier.characters:
             break
         blobs = attempt
-        for track, packed in found:
+        for track, packed in packed_rows:
             track[tier.name] = packed
     return blobs
 
@@ -125,17 +125,17 @@ def _pack_rank(
     tier: Tier, scenes: Sequence[Scene], entries: Sequence[dict[str, Any]], rank: int, stride: int, blobs: Blobs
 ) -> tuple[Blobs, list[tuple[dict[str, Any], dict[str, Any]]]]:
     """One seed of every scene: its tracks, and what the tier keeps of each."""
-    found = []
+    packed_rows = []
     for scene, entry in zip(scenes, entries, strict=True):
         chosen = _seeds(entry)[rank : rank + 1]
         tracks = {(track["method"], track["seed"]): track for track in entry["tracks"] if track["seed"] in chosen}
-        for one in scene.recordings:
-            if (track := tracks.get((one.method, one.seed))) is not None:
-                grid = ClientGrid(one.read())
+        for recording in scene.recordings:
+            if (track := tracks.get((recording.method, recording.seed))) is not None:
+                grid = ClientGrid(recording.read())
                 columns = tier.columns(grid, stride, blobs)
                 kept = {"clients": numbering(grid.clients[::stride]), "one_in": stride, "columns": columns}
-                found.append((track, kept))
-    return blobs, found
+                packed_rows.append((track, kept))
+    return blobs, packed_rows
 
 
 def _seeds(entry: Mapping[str, Any]) -> list[int]:
