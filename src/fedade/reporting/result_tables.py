@@ -179,9 +179,9 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
         fewer = "" if own == seeds else f" (seed{'s' * (len(own) > 1)} {', '.join(map(str, sorted(own)))})"
         return f"{row_names[row] or row}{fewer}"
 
-    form = ".0f" if shares else f".{spec.decimals}f"
+    form = "z.0f" if shares else f".{spec.decimals}f"
     headings = [Column(heading, form) for heading in columns.values()]
-    headings += [Column("mean", form)] * spec.mean + [Column("share of the oracle's gain, %", ".0f")] * spec.share
+    headings += [Column("mean", form)] * spec.mean + [Column("share of the oracle's gain, %", "z.0f")] * spec.share
     headings += [Column("average rank")] * spec.rank + [Column("mean rate", ".2g")] * spec.rate
     body = [
         TableRow(title(row), (*(cell(row, column) for column in columns), *added(row)), pivot.oracle(row))
