@@ -11,6 +11,7 @@ from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.experiments.suites import SUITES
+from fedade.experiments.suites.figures import SIZES
 from fedade.experiments.suites.selecting import select
 from fedade.products import suite_products
 from fedade.products.results_file import add_results
@@ -73,6 +74,16 @@ def test_the_dirichlet_figure_has_a_curve_for_every_method(tmp_path, drawn):
     (panel,) = drawn["schedule squ: accuracy against how much clients differ"].values()
     assert {name: curve.settings for name, curve in panel.items()} == dict.fromkeys(
         ("FixLR(Mid)", "Fed-ADE", "source", "oracle-prior"), (0.05, 0.1, 0.5, 1.0, 10.0, 100.0)
+    )
+
+
+def test_the_labelled_data_figure_has_a_curve_for_body_head_and_both(tmp_path, drawn):
+    for cell in select(SUITES["fig-labelled"].cells((100,)), ["schedule=squ"]):
+        made_up(tmp_path, cell, 0.5).finish()
+    assert {path.name for path in finish("fig-labelled", tmp_path)} >= {"accuracy-squ.png", "results.csv"}
+    (panel,) = drawn["schedule squ: accuracy against labelled data"].values()
+    assert {name: curve.settings for name, curve in panel.items()} == dict.fromkeys(
+        ("Fed-ADE", "Fed-ADE (head)", "Fed-ADE (body)", "source", "oracle-prior"), SIZES
     )
 
 

@@ -75,6 +75,17 @@ def _heterogeneity(ended: Sequence[Record]) -> Figures:
     }
 
 
+def _labelled(ended: Sequence[Record]) -> Figures:
+    """Accuracy against how many labelled images a client has, one figure per schedule."""
+    return {
+        f"accuracy-{schedule}": accuracy_against(
+            [Panel("labelled images of a client", _curves(members, "row", "labelled"))],
+            f"schedule {schedule}: accuracy against labelled data",
+        )
+        for schedule, members in _by(ended, "schedule").items()
+    }
+
+
 def _schedules(ended: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is run for it
     weights = {
         schedule: {
@@ -113,6 +124,7 @@ def _saved(draw: Callable[[Sequence[Record]], Figures]) -> More:
 _MORE: Mapping[str, More] = {
     "fig-lr": _saved(_sensitivity),
     "fig-dirichlet": _saved(_heterogeneity),
+    "fig-labelled": _saved(_labelled),
     "fig-schedules": _saved(_schedules),
     "theory": _theory,
 }

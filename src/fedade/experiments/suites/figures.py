@@ -1,8 +1,9 @@
-"""The figures that need runs: sensitivity to the rate's bounds, and to how much clients differ."""
+"""The figures that need runs: sensitivity to the rate's bounds, to how much clients differ, and to labelled data."""
 
 from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
+from fedade.experiments.presets import PRINTED
 from fedade.experiments.suites.comparisons import BENCHMARKS
 from fedade.experiments.suites.grid import Suite, SuiteRow, grid
 from fedade.experiments.suites.rows import ROWS, YARDSTICKS
@@ -12,18 +13,27 @@ LOWS = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
 HIGHS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
 """The paper's figure cannot be read off: a decade or more around its bounds, 5e-6 and 1e-4."""
 
+SIZES = (20, 50, 100, 200, 500, 1000, 2000)
+"""Labelled images of each client."""
+PARTS = (
+    ROWS["fed-ade"],
+    SuiteRow("Fed-ADE (head)", "fed-ade", {"joint_epochs": 0}),
+    SuiteRow("Fed-ADE (body)", "fed-ade", {"personal_epochs": 0, "centred": True}),
+)
+"""Both steps; φ alone; ψ alone, since a joint step leaves a centred head where it is."""
+
 ALPHAS = (0.05, 0.1, 0.5, 1.0, 10.0, 100.0)
 """From nearly one class per client to equal clients; the paper shows 0.1 and 100."""
 
 
 def _bounds(low: float, high: float) -> SuiteRow:
-    return SuiteRow("Fed-ADE", "fed-ade", {"rate": {"low": low, "high": high}}, {"low": low, "high": high})
+    return SuiteRow("Fed-ADE", "fed-ade", {**PRINTED, "rate": {"low": low, "high": high}}, {"low": low, "high": high})
 
 
 def _fixed(rate: float) -> SuiteRow:
     """The paper's claim is one of comparison: Fed-ADE is less sensitive to its bounds than a fixed rate to itself."""
     bounds = {"low": min(rate, RateBounds().low), "mid": rate, "high": max(rate, RateBounds().high)}
-    return SuiteRow("FixLR", "fix-lr-mid", {"rate": bounds}, {"rate": rate})
+    return SuiteRow("FixLR", "fix-lr-mid", {**PRINTED, "rate": bounds}, {"rate": rate})
 
 
 def _fig_lr(seeds: Sequence[int]) -> list[Cell]:
@@ -53,10 +63,29 @@ def _fig_dirichlet(seeds: Sequence[int]) -> list[Cell]:
     ]
 
 
+def _fig_labelled(seeds: Sequence[int]) -> list[Cell]:
+    return [
+        cell
+        for size in SIZES
+        for cell in grid(
+            "fig-labelled",
+            ("cifar10-label",),
+            (*PARTS, *YARDSTICKS),
+            seeds,
+            ("lin", "squ"),
+            changes={"scenario": {"reference_size": size}, "method": {"fed-ade": {"batch_size": size}}},
+            varied={"labelled": size},
+        )
+    ]
+
+
 def _no_cells(seeds: Sequence[int]) -> list[Cell]:  # noqa: ARG001
     return []
 
 
 FIG_LR = Suite("fig-lr", "sensitivity of Fed-ADE to the bounds of its learning rate", _fig_lr)
 FIG_DIRICHLET = Suite("fig-dirichlet", "how much clients differ, and what that does to methods", _fig_dirichlet)
+FIG_LABELLED = Suite(
+    "fig-labelled", "how many labelled images a client needs, for body and head", _fig_labelled, (100, 101)
+)
 FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", _no_cells)
