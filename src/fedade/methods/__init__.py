@@ -17,7 +17,7 @@ from fedade.core.method import Method
 from fedade.methods.atlas.method import Atlas
 from fedade.methods.atp import Atp
 from fedade.methods.bn_adapt import BnAdapt
-from fedade.methods.cotta.method import Cotta
+from fedade.methods.cotta import Cotta
 from fedade.methods.ditto import Ditto
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_plus.method import FedAdePlus
@@ -29,6 +29,7 @@ from fedade.methods.fed_pseudo import FedPseudo
 from fedade.methods.fed_rep import FedRep
 from fedade.methods.flh_ftl.method import FlhFtl
 from fedade.methods.fth import Fth
+from fedade.methods.lame import Lame
 from fedade.methods.oracle_finetune import OracleFinetune
 from fedade.methods.oracle_prior import OraclePrior
 from fedade.methods.prior_reweighting import PriorReweighting
@@ -64,6 +65,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "sar": Sar,
     "cotta": Cotta,
     "atp": Atp,
+    "lame": Lame,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,
