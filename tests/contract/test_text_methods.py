@@ -42,8 +42,9 @@ SETTINGS = {
     "reliable_entropy": 1.0,
     "training_rounds": 1,
     "views": 1,
+    "memory_size": 4,
 }
-MADE_FOR_BATCH_NORM = {"bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release"}
+MADE_FOR_BATCH_NORM = {"bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release", "note", "rotta"}
 REMEMBERS_NOTHING_OF_TEXTS = {"source", "bn-adapt", "lame"}
 SHARES_THE_LOWER_ADAPTERS = {
     "fed-ade", "fed-ade-release", "fix-lr-low", "fix-lr-mid", "fix-lr-high", "fix-lr-mean", "shuffled-lr",

@@ -1,5 +1,7 @@
 """What LAME alone promises."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -39,7 +41,7 @@ def test_the_objective_never_rises(features, probabilities):
         return apart - 0.5 * (close * (answers @ answers.T)).sum()
 
     values = [float(objective(drawn_together(probabilities, close, steps))) for steps in range(12)]
-    assert all(later <= earlier + 1e-4 for earlier, later in zip(values, values[1:], strict=False))
+    assert all(later <= earlier + 1e-4 for earlier, later in pairwise(values))
     assert values[-1] < values[0]
 
 

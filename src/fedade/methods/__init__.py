@@ -30,10 +30,12 @@ from fedade.methods.fed_rep import FedRep
 from fedade.methods.flh_ftl.method import FlhFtl
 from fedade.methods.fth import Fth
 from fedade.methods.lame import Lame
+from fedade.methods.note import Note
 from fedade.methods.oracle_finetune import OracleFinetune
 from fedade.methods.oracle_prior import OraclePrior
 from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.rogd.method import Rogd
+from fedade.methods.rotta import Rotta
 from fedade.methods.sar import Sar
 from fedade.methods.source import Source
 from fedade.methods.tent import Tent
@@ -66,6 +68,8 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "cotta": Cotta,
     "atp": Atp,
     "lame": Lame,
+    "note": Note,
+    "rotta": Rotta,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,
