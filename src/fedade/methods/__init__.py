@@ -18,6 +18,8 @@ from fedade.methods.atlas.method import Atlas
 from fedade.methods.atp import Atp
 from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.cotta import Cotta
+from fedade.methods.delta import Delta
+from fedade.methods.deyo import Deyo
 from fedade.methods.ditto import Ditto
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_plus.method import FedAdePlus
@@ -29,12 +31,14 @@ from fedade.methods.fed_pseudo import FedPseudo
 from fedade.methods.fed_rep import FedRep
 from fedade.methods.flh_ftl.method import FlhFtl
 from fedade.methods.fth import Fth
+from fedade.methods.hybrid_ttn import HybridTtn
 from fedade.methods.lame import Lame
 from fedade.methods.note import Note
 from fedade.methods.oracle_finetune import OracleFinetune
 from fedade.methods.oracle_prior import OraclePrior
 from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.rogd.method import Rogd
+from fedade.methods.roid import Roid
 from fedade.methods.rotta import Rotta
 from fedade.methods.sar import Sar
 from fedade.methods.source import Source
@@ -70,6 +74,10 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "lame": Lame,
     "note": Note,
     "rotta": Rotta,
+    "delta": Delta,
+    "roid": Roid,
+    "deyo": Deyo,
+    "hybrid-ttn": HybridTtn,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,

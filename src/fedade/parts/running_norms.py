@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import Statistics
+from fedade.core.normalisation import Statistics, batch_statistics
 from fedade.core.split import Parameters
 
 EPSILON = 1e-5
@@ -106,3 +106,28 @@ class InstanceAware:
 def _beyond(difference: Tensor, allowed: Tensor) -> Tensor:
     """What of a difference lies outside what is allowed."""
     return difference.sign() * (difference.abs() - allowed).clamp_min(0)
+
+
+@dataclass(frozen=True)
+class Renormalised:
+    """Running means and deviations as values, the batch's own as the way of gradients (test-time batch renorm, DELTA).
+
+    What is stored as a variance is a squared deviation, BatchNorm's small constant included.
+    """
+
+    known: Mapping[str, Statistics]
+    starts_with_batch: Tensor
+    """Whether nothing is known yet, so that the batch's own statistics are taken instead."""
+    seen: dict[str, Statistics] = field(default_factory=dict)
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        mean, variance = batch_statistics(inputs)
+        deviation = (variance + EPSILON).sqrt()
+        self.seen[layer] = Statistics(mean.detach(), deviation.detach().square())
+        past = self.known[layer]
+        past_mean = torch.where(self.starts_with_batch, mean.detach(), past.mean)
+        past_deviation = torch.where(self.starts_with_batch, deviation.detach(), past.variance.sqrt())
+        # ((x - mean) / deviation) r + d, with constants r and d, as a mean and a variance
+        width = deviation * (past_deviation / deviation.detach())
+        shift = (mean.detach() - past_mean) / past_deviation
+        return Statistics(mean - shift * width, (width.square() - EPSILON).clamp_min(0))
