@@ -44,21 +44,12 @@ SETTINGS = {
     "views": 1,
     "memory_size": 4,
     "least_loss": -2.0,
+    "warm_up": 1,
 }
 MADE_FOR_BATCH_NORM = {
-    "bn-adapt",
-    "tent",
-    "sar",
-    "cotta",
-    "atp",
-    "fed-ade-release",
-    "note",
-    "rotta",
-    "delta",
-    "roid",
-    "deyo",
-    "hybrid-ttn",
-}
+    "bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release", "note", "rotta", "delta", "roid", "deyo", "hybrid-ttn",
+    "tribe", "poem",
+}  # fmt: skip
 REMEMBERS_NOTHING_OF_TEXTS = {"source", "bn-adapt", "lame", "hybrid-ttn"}
 SHARES_THE_LOWER_ADAPTERS = {
     "fed-ade", "fed-ade-release", "fix-lr-low", "fix-lr-mid", "fix-lr-high", "fix-lr-mean", "shuffled-lr",

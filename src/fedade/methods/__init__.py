@@ -36,6 +36,7 @@ from fedade.methods.lame import Lame
 from fedade.methods.note import Note
 from fedade.methods.oracle_finetune import OracleFinetune
 from fedade.methods.oracle_prior import OraclePrior
+from fedade.methods.poem import Poem
 from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.rogd.method import Rogd
 from fedade.methods.roid import Roid
@@ -43,6 +44,7 @@ from fedade.methods.rotta import Rotta
 from fedade.methods.sar import Sar
 from fedade.methods.source import Source
 from fedade.methods.tent import Tent
+from fedade.methods.tribe import Tribe
 from fedade.methods.uda.method import Uda
 from fedade.methods.unida.method import Unida
 
@@ -78,6 +80,8 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "roid": Roid,
     "deyo": Deyo,
     "hybrid-ttn": HybridTtn,
+    "tribe": Tribe,
+    "poem": Poem,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,

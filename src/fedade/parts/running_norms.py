@@ -47,8 +47,9 @@ def detached(tensors: Parameters) -> dict[str, Tensor]:
 def sample_statistics(inputs: Tensor) -> Statistics:
     """Mean and biased variance of every sample and channel, `[n, C]`, over its plane."""
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
-    flat = exact.reshape(*exact.shape[:2], -1)
-    return Statistics(flat.mean(-1), flat.var(-1, correction=0))
+    flat = exact.flatten(2) if exact.ndim > 2 else exact.unsqueeze(-1)
+    mean = flat.mean(-1)
+    return Statistics(mean, (flat - mean.unsqueeze(-1)).square().mean(-1))
 
 
 def weighted_statistics(inputs: Tensor, weights: Tensor) -> Statistics:
