@@ -47,8 +47,8 @@ SETTINGS = {
     "warm_up": 1,
 }
 MADE_FOR_BATCH_NORM = {
-    "bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release", "note", "rotta", "delta", "roid", "deyo", "hybrid-ttn",
-    "tribe", "poem",
+    "bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release", "note", "rotta", "delta", "roid", "deyo",
+    "hybrid-ttn", "tribe", "poem", "unitta",
 }  # fmt: skip
 REMEMBERS_NOTHING_OF_TEXTS = {"source", "bn-adapt", "lame", "hybrid-ttn"}
 SHARES_THE_LOWER_ADAPTERS = {

@@ -34,11 +34,9 @@ def test_without_a_certain_sample_only_statistics_move(scenario):
 def test_the_anchor_holds_the_teacher(scenario):
     free, held = (after(Tribe(anchoring=pull, reliable_entropy=2), scenario, 1, 2)[0] for pull in (0.0, 50.0))
     assert not equal(free.learner.own, held.learner.own)
+    deployed = begin(Tribe(), scenario.deployment).learner.own
     away = [
-        sum(
-            float((value - scenario.deployment.parameters[name]).square().sum())
-            for name, value in client.learner.own.items()
-        )
+        sum(float((value - deployed[name]).square().sum()) for name, value in client.learner.own.items())
         for client in (free, held)
     ]
     assert away[1] < away[0]

@@ -47,6 +47,7 @@ from fedade.methods.tent import Tent
 from fedade.methods.tribe import Tribe
 from fedade.methods.uda.method import Uda
 from fedade.methods.unida.method import Unida
+from fedade.methods.unitta import Unitta
 
 METHODS: Mapping[str, Callable[..., Method]] = {
     "source": Source,
@@ -82,6 +83,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "hybrid-ttn": HybridTtn,
     "tribe": Tribe,
     "poem": Poem,
+    "unitta": Unitta,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,

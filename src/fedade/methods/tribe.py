@@ -1,8 +1,8 @@
 """TRIBE: three networks on statistics that are balanced over classes (Su et al., AAAI 2024).
 
 BatchNorm layers keep statistics for every class and normalise with all classes in equal parts. A student learns the
-teacher's certain answers on a random view; the teacher, which has the same scales and shifts, is held near an anchor with
-the deployed ones. Each of the three keeps class statistics of its own, by the teacher's predicted classes.
+teacher's certain answers on a random view; the teacher, which has the same scales and shifts, is held near an anchor
+with the deployed ones. Each of the three keeps class statistics of its own, by the teacher's predicted classes.
 
 The released loss is not a number where no sample is certain, and its optimiser then moves on by momentum; here such a
 step is not taken. Views are CoTTA's here.

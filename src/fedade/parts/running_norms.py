@@ -15,12 +15,14 @@ EPSILON = 1e-5
 
 
 def batch_norm_layers(deployment: Deployment) -> dict[str, Statistics]:
-    """Deployed statistics of all BatchNorm layers, by layer, in the order in which the network defines them."""
-    network, parameters = deployment.network, deployment.parameters
+    """Deployed statistics of the body's BatchNorm layers, by layer, in the order in which the network defines them.
+
+    Strategies are told of no others: heads normalise with what was deployed.
+    """
+    parameters = deployment.parameters
     return {
         layer: Statistics(parameters[f"{layer}.running_mean"], parameters[f"{layer}.running_var"])
-        for part, modules in (("body", network.body), ("head", network.head))
-        for layer in (f"{part}.{name}" for name, _ in modules.named_modules())
+        for layer in (f"body.{name}" for name, _ in deployment.network.body.named_modules())
         if f"{layer}.running_mean" in parameters
     }
 
