@@ -26,9 +26,11 @@ from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.methods.fed_avg import FedAvg
 from fedade.methods.fed_ccfa.method import FedCcfa
+from fedade.methods.fed_ctta import FedCtta
 from fedade.methods.fed_poe import FedPoe
 from fedade.methods.fed_pseudo import FedPseudo
 from fedade.methods.fed_rep import FedRep
+from fedade.methods.fed_the_plus import FedThePlus
 from fedade.methods.flh_ftl.method import FlhFtl
 from fedade.methods.fth import Fth
 from fedade.methods.hybrid_ttn import HybridTtn
@@ -36,6 +38,7 @@ from fedade.methods.lame import Lame
 from fedade.methods.note import Note
 from fedade.methods.oracle_finetune import OracleFinetune
 from fedade.methods.oracle_prior import OraclePrior
+from fedade.methods.pfed_bbn import PfedBbn
 from fedade.methods.poem import Poem
 from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.rogd.method import Rogd
@@ -84,6 +87,9 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "tribe": Tribe,
     "poem": Poem,
     "unitta": Unitta,
+    "fed-ctta": FedCtta,
+    "pfed-bbn": PfedBbn,
+    "fed-the-plus": FedThePlus,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,
