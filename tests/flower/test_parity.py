@@ -20,7 +20,7 @@ EVERYONE = {"fed-ade": {"personal_step": "all", "anchor": 0.01, "paces": {"share
 ALONE = {"fed-ade": {"personal_step": "all", "paces": {"shared": 0}}}
 
 
-@pytest.mark.parametrize("method", [*METHODS, "oracle-prior", "fth", EVERYONE, ALONE], ids=str)
+@pytest.mark.parametrize("method", [*METHODS, "oracle-prior", "fth", "rotta", "fed-ctta", EVERYONE, ALONE], ids=str)
 def test_real_messages_give_the_simulators_trace(make_task, served, tmp_path, method):
     task = make_task(methods=[method], scenario={"kind": "both"}, protocol={"score_fresh": True})
     served(task)
