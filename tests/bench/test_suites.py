@@ -22,7 +22,7 @@ ALL = {name: suite.cells(suite.seeds) for name, suite in SUITES.items()}
 def test_every_suite_that_is_promised_is_there():
     assert set(SUITES) == {
         "smoke", "table1", "table2", "table-gaussian", "table-exponential", "table3", "table4",
-        "fed-ade", "fig-lr", "fig-schedules", "fig-dirichlet", "kinds", "kinds-parts", "theory",
+        "fed-ade", "fig-lr", "fig-schedules", "fig-dirichlet", "kinds", "kinds-parts", "field", "theory",
     }  # fmt: skip
     assert [name for name, cells in ALL.items() if not cells] == ["fig-schedules"], "only that one trains nothing"
     with pytest.raises(FedadeError, match="there is no suite 'table9'; choose from smoke, table1"):

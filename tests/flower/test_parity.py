@@ -27,6 +27,13 @@ def test_real_messages_give_the_simulators_trace(make_task, served, tmp_path, me
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
 
 
+@pytest.mark.parametrize("stream", ["correlated", "mixed", "once"])
+def test_protocols_of_the_field_are_those_of_the_simulator(make_task, served, tmp_path, stream):
+    task = make_task(methods=["source"], scenario={"kind": "both", "stream": stream})
+    served(task)
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
 def test_a_report_can_be_written_of_a_flower_run(make_task, make_grid, tmp_path):
     task, out = make_task(scenario={"num_timesteps": 1}), tmp_path / "out"
     serve(task, make_grid(task), out)

@@ -105,7 +105,8 @@ class Unitta(Method[UnittaClient]):
         return self._answered(ctx, state).probabilities
 
     def _answered(self, ctx: ClientContext, state: UnittaClient) -> Answered:
-        deployment, last = ctx.deployment, []
+        deployment = ctx.deployment
+        last: list[Tensor] = []
 
         def passed(norms: Normalisation) -> Tensor:
             features = deployment.network.represent(deployment.parameters, ctx.inputs, norms)
@@ -168,7 +169,7 @@ class DomainBalanced:
         num_domains, num_classes, _ = rows.means.shape
         flat = ClassRows(*(value.flatten(0, 1) for value in rows))
         moved = followed(flat, inputs, self.place * num_classes + self.labels, self.pace)
-        self.found[layer] = ClassRows(*(value.unflatten(0, (num_domains, num_classes)) for value in moved))
+        self.found[layer] = ClassRows(*(value.reshape(num_domains, num_classes, -1) for value in moved))
         mean, variance = mixture(self.found[layer])
         return Statistics(mean[self.place], variance[self.place])
 

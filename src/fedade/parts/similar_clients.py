@@ -8,7 +8,8 @@ from fedade.core.tree import Tree, tree_map
 
 def distances(vectors: Tensor) -> Tensor:
     """Euclidean distances `[P, P]` of vectors `[P, d]`."""
-    return torch.linalg.vector_norm(vectors.unsqueeze(1) - vectors, dim=-1)
+    apart: Tensor = torch.linalg.vector_norm(vectors.unsqueeze(1) - vectors, dim=-1)
+    return apart
 
 
 def median_distance(apart: Tensor) -> Tensor:
