@@ -118,7 +118,7 @@ class Unitta(Method[UnittaClient]):
         pace = published_pace(deployment.num_classes, self.row_rate, self.row_sharing)
         labels = passed(ClassBalanced(state.rows, pace)).argmax(-1)
         balanced = ClassBalanced(state.rows, pace, labels)
-        watching = Watching(balanced, middle_layer(deployment))
+        watching = WatchingLayer(balanced, middle_layer(deployment))
         over_classes = passed(watching)
         place = nearest_domain(state.domains, watching)
         by_domain = DomainBalanced(state.domains.rows, labels, place, Pace(pace.rate, 0.0))
@@ -141,7 +141,7 @@ class Unitta(Method[UnittaClient]):
 
 
 @dataclass(frozen=True)
-class Watching:
+class WatchingLayer:
     """A strategy, and what the samples of one layer look like."""
 
     inner: Normalisation
@@ -182,7 +182,7 @@ def middle_layer(deployment: Deployment) -> str | None:
     return list(widths.values())[len(widths) // 2] if widths else None
 
 
-def nearest_domain(domains: Domains, watching: Watching) -> Tensor:
+def nearest_domain(domains: Domains, watching: WatchingLayer) -> Tensor:
     """The open domain, `[n]`, whose mean and deviation in the watched layer are nearest; the first of equals."""
     places = torch.arange(len(domains.counts), device=domains.counts.device)
     if not watching.seen or watching.layer is None:
