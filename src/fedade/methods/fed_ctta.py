@@ -94,7 +94,7 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
 
         slopes, statistics = grad(loss, has_aux=True)(state.learner.own)
         learner = moved(state.learner, slopes, self.optimiser, self.learning_rate)
-        plan = {"learning_rate": torch.full_like(deployment.accuracy, self.learning_rate)}
+        plan = {"learning_rate": torch.full_like(state.rounds, self.learning_rate)}
         return state._replace(learner=learner, statistics={**state.statistics, **statistics}), plan
 
     def local_round(
