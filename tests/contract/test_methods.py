@@ -19,6 +19,7 @@ QUICK = {
     "views": 2,
     "memory_size": 16,
     "warm_up": 20,
+    "attention_steps": 5,
 }
 """Rates at which a few steps show in every parameter, and less of what merely takes time."""
 

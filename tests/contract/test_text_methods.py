@@ -45,12 +45,13 @@ SETTINGS = {
     "memory_size": 4,
     "least_loss": -2.0,
     "warm_up": 1,
+    "attention_steps": 2,
 }
 MADE_FOR_BATCH_NORM = {
     "bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release", "note", "rotta", "delta", "roid", "deyo",
-    "hybrid-ttn", "tribe", "poem", "unitta", "pfed-bbn",
+    "hybrid-ttn", "tribe", "poem", "unitta", "pfed-bbn", "fed-tsa",
 }  # fmt: skip
-REMEMBERS_NOTHING_OF_TEXTS = {"source", "bn-adapt", "lame", "hybrid-ttn"}
+REMEMBERS_NOTHING_OF_TEXTS = {"source", "bn-adapt", "lame", "hybrid-ttn", "fed-tsa"}
 SUMMARIES = {"mean_feature"}
 """What is shared beside weights."""
 SHARES_THE_LOWER_ADAPTERS = {

@@ -23,6 +23,7 @@ QUICK = {
     "views": 2,
     "memory_size": 16,
     "warm_up": 20,
+    "attention_steps": 5,
 }
 
 

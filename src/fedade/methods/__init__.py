@@ -31,6 +31,7 @@ from fedade.methods.fed_poe import FedPoe
 from fedade.methods.fed_pseudo import FedPseudo
 from fedade.methods.fed_rep import FedRep
 from fedade.methods.fed_the_plus import FedThePlus
+from fedade.methods.fed_tsa import FedTsa
 from fedade.methods.flh_ftl.method import FlhFtl
 from fedade.methods.fth import Fth
 from fedade.methods.hybrid_ttn import HybridTtn
@@ -90,6 +91,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "fed-ctta": FedCtta,
     "pfed-bbn": PfedBbn,
     "fed-the-plus": FedThePlus,
+    "fed-tsa": FedTsa,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,

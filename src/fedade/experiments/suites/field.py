@@ -19,7 +19,8 @@ STREAMS = {
 
 _METHODS = (
     "bn-adapt", "tent", "sar", "cotta", "atp", "lame", "note", "rotta", "delta", "roid", "tribe", "hybrid-ttn",
-    "unitta", "deyo", "poem", "fed-the-plus", "fed-ctta", "pfed-bbn", "prior-em", "fed-ade", "fed-ade-plus",
+    "unitta", "deyo", "poem", "fed-the-plus", "fed-ctta", "pfed-bbn", "fed-tsa", "prior-em", "fed-ade",
+    "fed-ade-plus",
 )  # fmt: skip
 
 _ROWS = (
