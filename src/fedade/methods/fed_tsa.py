@@ -102,7 +102,7 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
         return {}, statistics
 
     def attention(self, past: Tensor, known: Tensor) -> Tensor:
-        """Attention of each participant to each, `[P, P]`, by the entries of pasts `[P, S, d]` that are known, `[P, S]`."""
+        """Attention of each participant to each, `[P, P]`, by pasts `[P, S, d]` as far as they are known, `[P, S]`."""
         layers, optimiser = _untrained(past.shape[-1], past), AdamOptimiser()
         moments, key = optimiser.start(layers), torch.zeros_like(past[0, 0, 0], dtype=torch.int64)
         best, least = _passed(layers, past, known)[2][-1], torch.full_like(past[0, 0, 0], torch.inf)

@@ -17,6 +17,7 @@ from fedade.reporting.result_lines import (
 from fedade.runner.store import Record, records
 
 FACTS = {
+    "stream": "scenario.stream",
     "clients": "scenario.num_clients",
     "timesteps": "scenario.num_timesteps",
     "samples": "scenario.samples",
