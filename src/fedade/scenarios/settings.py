@@ -74,7 +74,7 @@ class ScenarioSettings(BaseModel):
     data_dir: Path | None = None
     kind: Kind = "label"
     stream: StreamName = "drift"
-    """What comes when (`scenarios/protocols`): the paper's drift, or a protocol of the field."""
+    """What comes when (`scenarios/stream_laws`): the paper's drift, or a protocol of the field."""
     schedule: ScheduleName = "lin"
     variant: Literal["standard", "literal", "release"] = "standard"
     """Which reading of the schedules (docs/decisions/0005-schedules.md)."""

@@ -25,7 +25,7 @@ from fedade.scenarios.settings import ScenarioSettings
 class ShiftStreams:
     """Q_c^t = (1 − ω(t)) Q_c^0 + ω(t) Q_c^T (eq:label_shift), and corruptions whose severity follows ω.
 
-    Other protocols (`protocols/`) derive from it and say differently what comes when.
+    Other laws (`stream_laws/`) derive from it and say differently what comes when.
     """
 
     settings: ScenarioSettings

@@ -1,4 +1,4 @@
-"""The law of every protocol, and that each comes with every kind of shift."""
+"""The law of every kind of stream, and that each comes with every kind of shift."""
 
 from typing import get_args
 
@@ -9,22 +9,22 @@ import torch
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 from fedade.scenarios import ScenarioSettings
-from fedade.scenarios.protocols import STREAMS
-from fedade.scenarios.protocols.correlated import correlated_labels, whole_counts
-from fedade.scenarios.protocols.own_pace import OwnPaceStreams
 from fedade.scenarios.settings import StreamName
+from fedade.scenarios.stream_laws import STREAMS
+from fedade.scenarios.stream_laws.correlated import correlated_labels, whole_counts
+from fedade.scenarios.stream_laws.own_pace import OwnPaceStreams
 from fedade.scenarios.streams import client_schedules
 
 EVERYONE = np.arange(8)
 
 
-def test_every_name_has_a_protocol():
+def test_every_name_has_a_law():
     assert get_args(StreamName) == tuple(STREAMS)
 
 
 @pytest.mark.parametrize("kind", ["label", "covariate", "both", "none"])
 @pytest.mark.parametrize("stream", STREAMS)
-def test_a_protocol_comes_with_every_kind_of_shift(scenario_factory, stream, kind):
+def test_a_law_comes_with_every_kind_of_shift(scenario_factory, stream, kind):
     streams = scenario_factory(kind=kind, stream=stream, num_timesteps=6, samples=15).streams
     batches = [streams.draw(EVERYONE, timestep) for timestep in range(1, 7)]
     severities = torch.stack([batch.severity for batch in batches])
