@@ -51,6 +51,12 @@ def test_what_is_wrong_is_named(answer, reason):
         check(answer)
 
 
+def test_where_nothing_is_shared_an_update_is_held_against_what_a_fresh_client_sends():
+    check_update(update(a=torch.tensor([1.5, 1.0, 0.5])), SHARED, {}, 10.0)
+    with pytest.raises(FedadeError, match="max_update"):
+        check_update(update(a=torch.full((3,), 1e3)), SHARED, {}, 10.0)
+
+
 @given(st.floats(0.01, 100), st.floats(0.01, 100))
 def test_the_norm_is_measured_from_the_layers_that_were_sent(distance, allowed):
     size = 7**0.5

@@ -20,9 +20,16 @@ EVERYONE = {"fed-ade": {"personal_step": "all", "anchor": 0.01, "centred": True,
 ALONE = {"fed-ade": {"personal_step": "all", "paces": {"shared": 0}}}
 
 
-@pytest.mark.parametrize("method", [*METHODS, "oracle-prior", "fth", EVERYONE, ALONE], ids=str)
+@pytest.mark.parametrize("method", [*METHODS, "oracle-prior", "fth", "rotta", "fed-ctta", EVERYONE, ALONE], ids=str)
 def test_real_messages_give_the_simulators_trace(make_task, served, tmp_path, method):
     task = make_task(methods=[method], scenario={"kind": "both"}, protocol={"score_fresh": True})
+    served(task)
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+@pytest.mark.parametrize("stream", ["correlated", "mixed", "once"])
+def test_protocols_of_the_field_are_those_of_the_simulator(make_task, served, tmp_path, stream):
+    task = make_task(methods=["source"], scenario={"kind": "both", "stream": stream})
     served(task)
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
 

@@ -9,7 +9,7 @@ from torch import nn
 from fedade.core import tree
 from fedade.core.deployment import Reference
 from fedade.methods.bn_adapt import BnAdapt
-from fedade.methods.cotta.method import Cotta
+from fedade.methods.cotta import Cotta
 from fedade.methods.sar import Sar
 from fedade.methods.tent import Tent
 from fedade.methods.uda.method import Uda

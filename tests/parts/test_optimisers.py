@@ -84,11 +84,14 @@ def test_methods_that_were_published_with_adam_keep_it_when_only_clipped(name):
     assert (optimiser.name, optimiser.clip) == ("adamw", 1.0)
 
 
-STEPS_OF_THEIR_OWN = {"atlas", "uogd", "rogd", "atp"}
-"""Methods whose step sizes are what they are about."""
-NO_STEPS = {"source", "fth", "ftfwh", "flh-ftl", "prior-bbse", "prior-em", "bn-adapt", "oracle-prior"}
+STEPS_OF_THEIR_OWN = {"rogd", "fed-the-plus"}
+"""Their step sizes are what they are about, or each sample has steps that are then put back."""
 
 
-def test_every_other_method_takes_an_optimiser():
-    taking = {name for name, make in METHODS.items() if "optimiser" in getattr(make, "func", make).model_fields}
-    assert taking == METHODS.keys() - STEPS_OF_THEIR_OWN - NO_STEPS
+def test_every_other_method_with_a_rate_takes_an_optimiser():
+    fields = {name: getattr(make, "func", make).model_fields for name, make in METHODS.items()}
+    taking = {name for name, known in fields.items() if "optimiser" in known}
+    assert (
+        taking
+        == {name for name, known in fields.items() if {"rate", "learning_rate"} & set(known)} - STEPS_OF_THEIR_OWN
+    )

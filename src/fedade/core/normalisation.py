@@ -16,7 +16,7 @@ Seen = TypeVar("Seen")
 
 
 class Statistics(NamedTuple):
-    """Mean and (biased) variance of a layer's input, per channel."""
+    """Mean and (biased) variance of a layer's input, per channel: `[C]`, or `[n, C]` where every sample has its own."""
 
     mean: Tensor
     variance: Tensor

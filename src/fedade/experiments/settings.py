@@ -166,6 +166,8 @@ class Experiment(BaseModel):
         """The experiment without what is no part of a result: where data lie, and on what it is computed."""
         plain = self.as_plain()
         del plain["execution"], plain["scenario"]["data_dir"]
+        if plain["scenario"]["stream"] == ScenarioSettings().stream:
+            del plain["scenario"]["stream"]  # results from before there were others keep their address
         return plain
 
 

@@ -12,7 +12,8 @@ def check_update(answer: Answer, form: Named, shared: Named, max_update: float) 
     """Refuse an update that is not what was asked for; the error says what is wrong with it.
 
     Names, shapes, types, finite values, and how far it lies from the shared layers that were sent, in norms of these.
-    What the method sends beside them is measured by its own norm.
+    What the method sends beside them is measured by its own norm; where nothing is shared, all is held against `form`,
+    which a client that has just begun would send.
     """
     if answer.outcome is not TurnOutcome.done:
         return
@@ -31,7 +32,7 @@ def check_update(answer: Answer, form: Named, shared: Named, max_update: float) 
         if found.is_floating_point() and not found.isfinite().all():
             raise FedadeError(f"{name} holds NaN or infinite values")
     moved = _norm({name: uplink[name] - shared[name] if name in shared else uplink[name] for name in uplink})
-    allowed = max_update * _norm(shared)
+    allowed = max_update * _norm(shared or form)
     if moved > allowed:
         raise FedadeError(f"it moves by {moved:.3g}, more than {allowed:.3g} (flower.max_update)")
 

@@ -17,27 +17,41 @@ from fedade.core.method import Method
 from fedade.methods.atlas.method import Atlas
 from fedade.methods.atp import Atp
 from fedade.methods.bn_adapt import BnAdapt
-from fedade.methods.cotta.method import Cotta
+from fedade.methods.cotta import Cotta
+from fedade.methods.delta import Delta
+from fedade.methods.deyo import Deyo
 from fedade.methods.ditto import Ditto
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.methods.fed_avg import FedAvg
 from fedade.methods.fed_ccfa.method import FedCcfa
+from fedade.methods.fed_ctta import FedCtta
 from fedade.methods.fed_poe import FedPoe
 from fedade.methods.fed_pseudo import FedPseudo
 from fedade.methods.fed_rep import FedRep
+from fedade.methods.fed_the_plus import FedThePlus
+from fedade.methods.fed_tsa import FedTsa
 from fedade.methods.flh_ftl.method import FlhFtl
 from fedade.methods.fth import Fth
+from fedade.methods.hybrid_ttn import HybridTtn
+from fedade.methods.lame import Lame
+from fedade.methods.note import Note
 from fedade.methods.oracle_finetune import OracleFinetune
 from fedade.methods.oracle_prior import OraclePrior
+from fedade.methods.pfed_bbn import PfedBbn
+from fedade.methods.poem import Poem
 from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.rogd.method import Rogd
+from fedade.methods.roid import Roid
+from fedade.methods.rotta import Rotta
 from fedade.methods.sar import Sar
 from fedade.methods.source import Source
 from fedade.methods.tent import Tent
+from fedade.methods.tribe import Tribe
 from fedade.methods.uda.method import Uda
 from fedade.methods.unida.method import Unida
+from fedade.methods.unitta import Unitta
 
 METHODS: Mapping[str, Callable[..., Method]] = {
     "source": Source,
@@ -64,6 +78,20 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "sar": Sar,
     "cotta": Cotta,
     "atp": Atp,
+    "lame": Lame,
+    "note": Note,
+    "rotta": Rotta,
+    "delta": Delta,
+    "roid": Roid,
+    "deyo": Deyo,
+    "hybrid-ttn": HybridTtn,
+    "tribe": Tribe,
+    "poem": Poem,
+    "unitta": Unitta,
+    "fed-ctta": FedCtta,
+    "pfed-bbn": PfedBbn,
+    "fed-the-plus": FedThePlus,
+    "fed-tsa": FedTsa,
     "fed-poe": FedPoe,
     "fed-ccfa": FedCcfa,
     "fed-avg": FedAvg,

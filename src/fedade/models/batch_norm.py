@@ -39,7 +39,8 @@ class BatchNorm(nn.Module):
             )
         deployed = Statistics(self.running_mean, self.running_var)
         mean, variance = current_pass().normalisation.statistics(self.layer, inputs, deployed)
-        if not torch.is_grad_enabled() and not mapped() and inputs.dtype is mean.dtype:
+        of_all_samples = mean.ndim == 1
+        if of_all_samples and not torch.is_grad_enabled() and not mapped() and inputs.dtype is mean.dtype:
             # One pass over the images; it cannot be mapped, nor differentiated by the statistics.
             return F.batch_norm(inputs, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
         affine = Affine(self.weight, self.bias, mean, variance, self.eps)

@@ -23,8 +23,14 @@ class Moments(NamedTuple):
     second: Tensor
 
 
-OptimiserState = Moments | tuple[()]
-"""What an optimiser remembers of the gradients of one client: nothing, for SGD."""
+class Velocity(NamedTuple):
+    """A running sum of the gradients: the bytes of what moves."""
+
+    value: Tensor
+
+
+OptimiserState = Moments | Velocity | tuple[()]
+"""What an optimiser remembers of the gradients of one client: nothing, for plain SGD."""
 
 
 class PhaseStates(NamedTuple):
@@ -82,6 +88,30 @@ class AdamOptimiser(Optimiser):
     """For methods that were published with Adam, which AdamW without weight decay is."""
 
     name: Literal["sgd", "adamw"] = "adamw"
+
+
+class MomentumOptimiser(Optimiser):
+    """For methods that were published with SGD and momentum; AdamW has its own."""
+
+    momentum: float = Field(0.9, ge=0, lt=1)
+
+    def start(self, moving: Parameters) -> OptimiserState:
+        """No velocity yet."""
+        if self.name != "sgd":
+            return super().start(moving)
+        return Velocity(torch.zeros_like(Layout.by_name(moving).join(moving)))
+
+    def direction(self, vector: Tensor, gradient: Tensor, state: OptimiserState) -> tuple[Tensor, OptimiserState]:
+        """The velocity after this gradient: v <- momentum v + gradient."""
+        if not isinstance(state, Velocity):
+            return super().direction(vector, gradient, state)
+        plain, _ = super().direction(vector, gradient, ())
+        velocity = self.momentum * state.value + plain
+        return velocity, Velocity(velocity)
+
+    @property
+    def _is_plain(self) -> bool:
+        return False
 
 
 def adam_direction(gradient: Tensor, moments: Moments) -> tuple[Tensor, Moments]:

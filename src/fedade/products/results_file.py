@@ -9,6 +9,7 @@ from fedade.reporting.result_lines import CHANGED, Line, has_other_settings, mer
 from fedade.runner.store import Record, records
 
 FACTS = {
+    "stream": "scenario.stream",
     "clients": "scenario.num_clients",
     "timesteps": "scenario.num_timesteps",
     "samples": "scenario.samples",

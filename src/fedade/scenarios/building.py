@@ -28,7 +28,8 @@ from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.pools import corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import Progress
 from fedade.scenarios.settings import ScenarioSettings
-from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
+from fedade.scenarios.stream_laws import STREAMS
+from fedade.scenarios.streams import initial_priors, target_priors
 
 
 def load_dataset(settings: ScenarioSettings, cache: Path) -> Dataset:
@@ -72,14 +73,15 @@ class Testbed:
         """The deployment, the streams of a schedule and a seed, and the clients' own labelled data."""
         settings, seeds = self.settings.model_copy(update={"schedule": schedule}), Seeds(seed)
         num_classes = self.deployment.num_classes
-        streams = ShiftStreams(
+        law = STREAMS[settings.stream]
+        streams = law(
             settings=settings,
             seeds=seeds,
             pool_at=self.pool_at,
             rows_by_class=self.rows_by_class,
             initial_priors=initial_priors(settings, seeds, num_classes),
             target_priors=target_priors(settings, seeds, num_classes),
-            schedule=client_schedules(settings, seeds),
+            schedule=law.schedules(settings, seeds),
             corruptions=self.corruptions,
             device=self.device,
             features=self.features,

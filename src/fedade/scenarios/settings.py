@@ -10,6 +10,7 @@ from fedade.data.texts import TextInput
 from fedade.maths.schedules import SCHEDULES
 
 Kind = Literal["label", "covariate", "both", "none"]
+StreamName = Literal["drift", "continual", "correlated", "mixed", "once", "own-pace"]
 SourceDistribution = Literal["uniform", "gaussian", "exponential"]
 
 
@@ -72,6 +73,8 @@ class ScenarioSettings(BaseModel):
     dataset: str = "digits"
     data_dir: Path | None = None
     kind: Kind = "label"
+    stream: StreamName = "drift"
+    """What comes when (`scenarios/stream_laws`): the paper's drift, or a protocol of the field."""
     schedule: ScheduleName = "lin"
     variant: Literal["standard", "literal", "release"] = "standard"
     """Which reading of the schedules (docs/decisions/0005-schedules.md)."""

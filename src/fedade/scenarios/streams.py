@@ -23,7 +23,10 @@ from fedade.scenarios.settings import ScenarioSettings
 
 @dataclass(frozen=True)
 class ShiftStreams:
-    """Q_c^t = (1 − ω(t)) Q_c^0 + ω(t) Q_c^T (eq:label_shift), and corruptions whose severity follows ω."""
+    """Q_c^t = (1 − ω(t)) Q_c^0 + ω(t) Q_c^T (eq:label_shift), and corruptions whose severity follows ω.
+
+    Other laws (`stream_laws/`) derive from it and say differently what comes when.
+    """
 
     settings: ScenarioSettings
     seeds: Seeds
@@ -39,6 +42,11 @@ class ShiftStreams:
     device: str
     features: PoolFeatures = field(default_factory=PoolFeatures, repr=False, compare=False)
     """Features of the pools, shared by all streams of one scenario."""
+
+    @staticmethod
+    def schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
+        """ω of every client, `[C, T + 1]`."""
+        return client_schedules(settings, seeds)
 
     @property
     def num_clients(self) -> int:
@@ -81,7 +89,8 @@ class ShiftStreams:
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
         """The batches of some clients at a timestep (1..T)."""
         rows, labels = self.rows(clients, timestep, purpose)
-        gathered = partial(self._gathered, clients, timestep, rows)
+        conditions = self.conditions(clients, timestep, purpose)
+        gathered = partial(self._gathered, conditions, rows)
 
         def images(corruption: str, severity: int, wanted: NDArray[np.int64]) -> Tensor:
             pool = self.pool_at(corruption, severity)
@@ -94,32 +103,40 @@ class ShiftStreams:
             gathered(images),
             to_device(labels, self.device),
             to_device(self.prior(clients, timestep).astype(np.float32), self.device),
-            to_device(self.severity(clients, timestep), self.device),
+            to_device(conditions[1].max(1), self.device),
             features,
         )
 
+    def conditions(
+        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Number of the corruption, and its severity, of every sample, `[C, n]`: here one of each client's own."""
+        severities = self.severity(clients, timestep)
+        names = clients % len(self.corruptions)
+        shape = (len(clients), self.settings.samples)
+        return np.broadcast_to(names[:, None], shape), np.broadcast_to(severities[:, None], shape)
+
     def _gathered(
         self,
-        clients: NDArray[np.int64],
-        timestep: int,
+        conditions: tuple[NDArray[np.int64], NDArray[np.int64]],
         rows: NDArray[np.int64],
         take: Callable[[str, int, NDArray[np.int64]], Tensor],
     ) -> Tensor:
-        """Something of every row, `[C, n, ...]`, taken once for clients under the same corruption and severity."""
-        severities = self.severity(clients, timestep)
-        names = np.where(severities > 0, clients % len(self.corruptions), 0)
+        """Something of every row, `[C, n, ...]`, taken once for samples under the same corruption and severity."""
+        names, severities = (values.ravel() for values in conditions)
+        names = np.where(severities > 0, names, 0)
         groups = np.unique(np.stack([names, severities], 1), axis=0)
         whole: Tensor | None = None
         for name, severity in groups.tolist():
-            of_group = np.flatnonzero((names == name) & (severities == severity))
-            taken = take(self.corruptions[name], severity, rows[of_group])
             if len(groups) == 1:
-                return taken
+                return take(self.corruptions[name], severity, rows)
+            of_group = np.flatnonzero((names == name) & (severities == severity))
+            taken = take(self.corruptions[name], severity, rows.ravel()[of_group])
             if whole is None:
-                whole = taken.new_empty((*rows.shape, *taken.shape[2:]))
+                whole = taken.new_empty((rows.size, *taken.shape[1:]))
             whole[to_device(of_group, taken.device)] = taken
         assert whole is not None  # noqa: S101 - there is a client
-        return whole
+        return whole.reshape(*rows.shape, *whole.shape[1:])
 
 
 def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from fedade.core.errors import FedadeError
 from fedade.experiments.suites.ablations import TABLE3, TABLE4
 from fedade.experiments.suites.comparisons import TABLE1, TABLE2, TABLE_EXPONENTIAL, TABLE_GAUSSIAN
 from fedade.experiments.suites.fed_ade import FED_ADE
+from fedade.experiments.suites.field import FIELD
 from fedade.experiments.suites.figures import FIG_DIRICHLET, FIG_LABELLED, FIG_LR, FIG_SCHEDULES
 from fedade.experiments.suites.grid import Suite
 from fedade.experiments.suites.kinds import KINDS_OF_SHIFT, KINDS_PARTS
@@ -28,6 +29,7 @@ SUITES: Mapping[str, Suite] = {
         FIG_LABELLED,
         KINDS_OF_SHIFT,
         KINDS_PARTS,
+        FIELD,
         THEORY,
     )
 }

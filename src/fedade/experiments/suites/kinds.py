@@ -15,7 +15,7 @@ _UNSUPERVISED = (
     *PAPER,
     *(SuiteRow(name, name) for name in ("prior-bbse", "prior-em", "flh-ftl", "bn-adapt")),
     SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
-    *(SuiteRow(name, name) for name in ("tent", "sar", "fed-ade-plus")),
+    *(SuiteRow(name, name) for name in ("tent", "sar", "cotta", "atp", "fed-ade-plus")),
 )
 
 _PARTS = (

@@ -7,11 +7,11 @@ import torch
 
 from fedade.core.deployment import Reference
 from fedade.core.errors import FedadeError
-from fedade.methods.cotta.method import Cotta
+from fedade.methods.cotta import Cotta
 from fedade.parts.composition import trainable
 from fedade.parts.norm_layers import batch_logits
 
-from ...helpers import begin, observe, predict
+from ..helpers import begin, observe, predict
 
 UNSURE, SURE = {"anchor_confidence": 1.0}, {"anchor_confidence": 0.0}
 
@@ -62,7 +62,8 @@ def test_views_are_averaged_only_where_the_deployed_model_is_unsure(scenario, ob
     assert not torch.equal(student(1, **UNSURE), student(3, **UNSURE))
 
 
-def test_inputs_that_are_no_images_are_refused(scenario):
-    reference = Reference(torch.zeros(5, 16, 3), torch.zeros(5, dtype=torch.int64))
-    with pytest.raises(FedadeError, match=r"cotta: needs images or texts, but inputs have the shape \(16, 3\)"):
+@pytest.mark.parametrize("shape", [(16, 3), (16,)])
+def test_inputs_that_are_no_images_and_no_texts_are_refused(scenario, shape):
+    reference = Reference(torch.zeros(5, *shape), torch.zeros(5, dtype=torch.int64))
+    with pytest.raises(FedadeError, match="cotta: needs images or texts, but inputs have the shape"):
         begin(Cotta(), replace(scenario.deployment, reference=reference))

@@ -3,7 +3,7 @@ import torch
 from torch.func import vmap
 
 from fedade.core.tokens import PADDING
-from fedade.methods.cotta.augmentation import DELETION, augmentations, deletions
+from fedade.parts.augmentation import DELETION, augmentations, deletions
 
 
 def images(channels: int, side: int) -> torch.Tensor:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from fedade.core.deployment import Deployment
+from fedade.core.errors import FedadeError
 from fedade.core.tokens import PADDING
 from fedade.maths.counter import normal, uniform
 
@@ -17,6 +19,26 @@ DELETION = 0.1
 """Probability with which a token is left out (Wei and Zou, 2019)."""
 _WHITE = 255.0
 _COLOUR = 3
+_IMAGES = 4
+"""Axes of a batch of images."""
+
+
+def refuse_without_views(deployment: Deployment, method: str) -> None:
+    """Inputs of which nobody knows what leaves their class alone have no random views."""
+    inputs = deployment.reference.inputs
+    if inputs.ndim != _IMAGES and not _are_texts(inputs):
+        shape = tuple(inputs.shape[1:])
+        raise FedadeError(f"{method}: needs images or texts, but inputs have the shape {shape}; choose another method")
+
+
+def views(inputs: Tensor, key: Tensor, copies: int) -> Iterator[Tensor]:
+    """`copies` random views of a batch of images or texts, one at a time to bound memory."""
+    return (deletions if _are_texts(inputs) else augmentations)(inputs, key, copies)
+
+
+def random_view(inputs: Tensor, key: Tensor) -> Tensor:
+    """One random view of a batch."""
+    return next(views(inputs, key, 1))
 
 
 def augmentations(images: Tensor, key: Tensor, copies: int) -> Iterator[Tensor]:
@@ -49,6 +71,10 @@ def deletions(tokens: Tensor, key: Tensor, copies: int) -> Iterator[Tensor]:
         kept = (tokens != PADDING) & ((draws[view] >= DELETION) | (places == 0))
         order = torch.where(kept, places, places + length).argsort(-1)  # what is kept moves together, padding follows
         yield torch.where(kept.gather(-1, order), tokens.gather(-1, order), PADDING)
+
+
+def _are_texts(inputs: Tensor) -> bool:
+    return inputs.ndim == 2 and not inputs.is_floating_point()
 
 
 def _spread(uniform_draw: Tensor, reach: float) -> Tensor:

@@ -19,18 +19,15 @@ from torch import Tensor
 from torch.func import grad
 
 from fedade.core.context import ClientContext
-from fedade.core.errors import FedadeError
 from fedade.core.method import Card, Method, Plan
 from fedade.maths.counter import uniform
-from fedade.methods.cotta.augmentation import augmentations, deletions
+from fedade.parts.augmentation import refuse_without_views, views
 from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits
 from fedade.parts.optimisers import AdamOptimiser, OptimiserState
 from fedade.parts.statistics import warn_without_batch_norm
 
 _RESTORATION = 100
 """Purpose of the draws that choose weights, beside those of the views."""
-_VIEWS = {4: augmentations, 2: deletions}
-"""By the number of axes of a batch: images and texts."""
 
 
 class CottaClient(NamedTuple):
@@ -62,9 +59,7 @@ class Cotta(Method[CottaClient]):
 
     def begin(self, ctx: ClientContext) -> CottaClient:
         deployment = ctx.deployment
-        if deployment.reference.inputs.ndim not in _VIEWS:
-            shape = tuple(deployment.reference.inputs.shape[1:])
-            raise FedadeError(f"cotta: needs images or texts, but inputs have the shape {shape}; choose another method")
+        refuse_without_views(deployment, "cotta")
         warn_without_batch_norm(deployment, "cotta", "it moves the scales of other norms with all else")
         own = adaptable(deployment)
         return CottaClient(own, own, self.optimiser.start(own))
@@ -101,9 +96,8 @@ class Cotta(Method[CottaClient]):
         """Mean logits of random views."""
         if not self.views:
             return own_batch_logits(ctx, teacher)
-        views = _VIEWS[ctx.inputs.ndim](ctx.inputs, ctx.key, self.views)
         total = torch.zeros((), device=ctx.inputs.device)
-        for view in views:
+        for view in views(ctx.inputs, ctx.key, self.views):
             total = total + batch_logits(ctx.deployment, teacher, view)
         return total / self.views
 

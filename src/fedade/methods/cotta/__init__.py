@@ -1,1 +1,0 @@
-"""The method `cotta` and what it alone uses."""

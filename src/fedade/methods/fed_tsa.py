@@ -1,0 +1,179 @@
+"""FedTSA: an attention over clients and their recent past decides who shares statistics (Zhang et al., KDD 2024).
+
+Clients send the statistics of their batch, and the mean features of their last few batches under the deployed model.
+The server trains a small attention over these from scratch in every round: over each client's past, then over clients;
+it should give the features back, also where most of what it attends to is hidden. Each participant gets the batch
+statistics of all, weighed by the attention that it pays to them.
+
+The server here remembers nothing: clients bring their past along, and who does not take part keeps its statistics.
+
+A client keeps its statistics and `window` mean features; it sends both and gets statistics. A timestep costs two
+forward passes per sample.
+"""
+
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad
+from torch.nn.functional import cosine_similarity, linear
+
+from fedade.core.context import ClientContext, RoundContext
+from fedade.core.deployment import Deployment
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.normalisation import RecordingStatistics
+from fedade.maths.counter import uniform
+from fedade.parts.composition import own_prediction
+from fedade.parts.last_layers import frozen_features, frozen_reference_features
+from fedade.parts.optimisers import AdamOptimiser
+from fedade.parts.running_norms import named_statistics, own_statistics
+from fedade.parts.similar_clients import mixed
+from fedade.parts.statistics import warn_without_batch_norm
+
+HIDDEN_TIMES, HIDDEN_EDGES, ADDED_EDGES = 0.75, 0.8, 0.2
+"""Shares of attention over time, and between clients that are alike, that the robust pass does without; and of pairs
+that are not alike, which it adds."""
+_LEAST = 1e-9
+
+
+class FedTsaClient(NamedTuple):
+    """Statistics in force, and the mean features of the last batches, the newest last."""
+
+    statistics: dict[str, Tensor]
+    past: Tensor
+    """`[S, d]`"""
+    known: Tensor
+    """Which of them there are, `[S]`."""
+
+
+class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
+    """Temporal-spatial aggregation of batch statistics, with the constants of the released code."""
+
+    window: int = Field(5, ge=1)
+    attention_steps: int = Field(100, ge=0)
+    """Steps that train the attention; 0: plain softmax(U Uᵀ / √d)."""
+    attention_rate: float = Field(1e-4, ge=0)
+    robustness: float = Field(0.1, ge=0)
+    """Weight of the distance between what is given back with and without hidden attention."""
+
+    @property
+    def card(self) -> Card:
+        return Card(
+            summary="batch statistics shared by an attention over clients and their past; made for BatchNorm",
+            paper="FedTSA, KDD 2024",
+        )
+
+    def reads_deployed_features(self, deployment: Deployment) -> bool:
+        return True
+
+    def begin(self, ctx: ClientContext) -> FedTsaClient:
+        warn_without_batch_norm(ctx.deployment, "fed-tsa", "with nothing to adapt it predicts as source")
+        past = torch.zeros_like(frozen_reference_features(ctx.deployment)[:1].expand(self.window, -1))
+        return FedTsaClient(own_statistics(ctx.deployment), past, past[:, 0] > 0)
+
+    def begin_server(self, deployment: Deployment) -> Shared:
+        return {}
+
+    def observe(self, ctx: ClientContext, state: FedTsaClient) -> tuple[FedTsaClient, Plan]:
+        newest = frozen_features(ctx).mean(0, keepdim=True)
+        known = torch.cat([state.known[1:], torch.ones_like(state.known[:1])])
+        return state._replace(past=torch.cat([state.past[1:], newest]), known=known), {}
+
+    def local_round(
+        self, ctx: RoundContext, state: FedTsaClient, plan: Plan
+    ) -> tuple[FedTsaClient, Plan, FedTsaClient]:
+        """The statistics of the batch, and the past."""
+        recording = RecordingStatistics()
+        ctx.deployment.network.represent(ctx.deployment.parameters, ctx.inputs, recording)
+        found = {name: value for name, value in named_statistics(recording.seen).items() if name in state.statistics}
+        return state, plan, state._replace(statistics=found)
+
+    def personalise(self, ctx: RoundContext, state: FedTsaClient, plan: Plan) -> tuple[FedTsaClient, Plan]:
+        return state._replace(statistics=ctx.downlink), plan
+
+    def predict(self, ctx: ClientContext, state: FedTsaClient) -> Tensor:
+        return own_prediction(ctx, state.statistics)
+
+    def aggregate(
+        self, deployment: Deployment, shared: Shared, uplinks: FedTsaClient, weights: Tensor
+    ) -> tuple[Shared, dict[str, Tensor]]:
+        statistics: dict[str, Tensor] = mixed(self.attention(uplinks.past, uplinks.known), uplinks.statistics)
+        return {}, statistics
+
+    def attention(self, past: Tensor, known: Tensor) -> Tensor:
+        """Attention of each participant to each, `[P, P]`, by pasts `[P, S, d]` as far as they are known, `[P, S]`."""
+        layers, optimiser = _untrained(past.shape[-1], past), AdamOptimiser()
+        moments, key = optimiser.start(layers), torch.zeros_like(past[0, 0, 0], dtype=torch.int64)
+        best, least = _passed(layers, past, known)[2][-1], torch.full_like(past[0, 0, 0], torch.inf)
+
+        def loss(moved: dict[str, Tensor], number: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            mixed_times, over_time, over_clients, found = _passed(moved, past, known)
+            hidden = _hidden(mixed_times.detach(), over_time.detach(), over_clients.detach(), key, number)
+            *_, robust = _passed(moved, past, known, *hidden)
+            there = known.unsqueeze(-1).expand_as(past)
+            size = there.sum().clamp_min(1)
+            apart = torch.where(there, (past - found).square(), 0.0).sum() / size
+            unsteady = torch.where(there, (found - robust).square(), 0.0).sum() / size
+            total = apart + self.robustness * unsteady
+            return total, (total, over_clients[-1])
+
+        for number in range(self.attention_steps):
+            slopes, (value, attended) = grad(lambda moved, at=number: loss(moved, at), has_aux=True)(layers)
+            best, least = torch.where(value < least, attended, best), torch.minimum(value, least)
+            directions, moments = optimiser.directions(layers, slopes, moments)
+            layers = {name: tensor - self.attention_rate * directions[name] for name, tensor in layers.items()}
+        return best
+
+
+def _untrained(width: int, like: Tensor) -> dict[str, Tensor]:
+    """Queries and keys over time and over clients: the identity."""
+    identity = torch.eye(width, device=like.device, dtype=like.dtype)
+    names = [f"{over} {role}" for over in ("times", "clients") for role in ("query", "key")]
+    return dict.fromkeys(names, identity) | {f"{name} bias": torch.zeros_like(identity[0]) for name in names}
+
+
+def _passed(
+    layers: dict[str, Tensor],
+    past: Tensor,
+    known: Tensor,
+    times: Tensor | None = None,
+    clients: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Features mixed over time, both attentions, and what is given back; `times` and `clients` may be attended to."""
+
+    def attended(over: str, rows: Tensor, allowed: Tensor) -> Tensor:
+        query, key = (
+            linear(rows, layers[f"{over} {role}"], layers[f"{over} {role} bias"]) for role in ("query", "key")
+        )
+        scores = query @ key.mT / rows.shape[-1] ** 0.5
+        oneself = torch.eye(rows.shape[-2], device=rows.device, dtype=torch.bool)
+        return torch.where(allowed | oneself, scores, -torch.inf).softmax(-1)
+
+    over_time = attended("times", past, known.unsqueeze(1) if times is None else known.unsqueeze(1) & times)
+    mixed_times = over_time @ past
+    rows, there = mixed_times.transpose(0, 1), known.T.unsqueeze(1)
+    over_clients = attended("clients", rows, there if clients is None else there & clients)
+    return mixed_times, over_time, over_clients, (over_clients @ rows).transpose(0, 1)
+
+
+def _hidden(
+    mixed_times: Tensor, over_time: Tensor, over_clients: Tensor, key: Tensor, number: int
+) -> tuple[Tensor, Tensor]:
+    """What the robust pass may attend to: little attention is hidden first, and pairs that are alike are edges."""
+    newest = mixed_times[:, -1]
+    alike = cosine_similarity(newest.unsqueeze(1), newest, dim=-1)
+    edges = (alike > alike.mean()).expand_as(over_clients)
+    everywhere = torch.ones_like(over_time, dtype=torch.bool)
+    times = ~_drawn(1 - over_time, everywhere, HIDDEN_TIMES, key, 3 * number)
+    removed = _drawn(1 - over_clients, edges, HIDDEN_EDGES, key, 3 * number + 1)
+    added = _drawn(over_clients, ~edges, ADDED_EDGES, key, 3 * number + 2)
+    return times, (edges & ~removed) | added
+
+
+def _drawn(weights: Tensor, among: Tensor, share: float, key: Tensor, purpose: int) -> Tensor:
+    """A share of the entries of each matrix, drawn in proportion to their weight (Efraimidis and Spirakis, 2006)."""
+    draws = uniform(key, tuple(weights.shape), purpose).clamp_min(_LEAST).log() / weights.clamp_min(_LEAST)
+    scores = torch.where(among, draws, -torch.inf).flatten(-2)
+    ranks = scores.argsort(-1, descending=True).argsort(-1).reshape(weights.shape)
+    return among & (ranks < (share * among.sum((-2, -1), keepdim=True)).floor())

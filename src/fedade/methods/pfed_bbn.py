@@ -1,0 +1,145 @@
+"""pFedBBN: class-balanced statistics, and an average with clients whose statistics are alike (2025).
+
+Clients normalise with statistics that are balanced over predicted classes, and their scales and shifts learn a slow
+teacher's certain answers on a random view, held near the deployed model's logits. In a round they send scales, shifts
+and balanced statistics; each participant gets an average of scales and shifts of its own, in which clients with similar
+statistics count more. Statistics by class are never sent.
+
+The method's own code is not public: the normalisation is TRIBE's, with its constants, and the local loss and the
+teacher's pace are our reading.
+
+A client keeps 8 bytes per class and normalised channel and 16 per scale and shift; it sends 16 bytes per normalised
+channel and gets 8. A timestep costs about 6 forward passes per sample.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad
+from torch.nn.functional import cross_entropy
+
+from fedade.core.context import ClientContext, RoundContext
+from fedade.core.deployment import Deployment
+from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.normalisation import Statistics
+from fedade.core.tree import tree_map
+from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.parts.augmentation import random_view, refuse_without_views
+from fedade.parts.class_rows import FEW_CLASSES, ClassBalanced, ClassRows, deployed_rows, mixture, published_pace
+from fedade.parts.guarded_steps import masked_mean, moved
+from fedade.parts.norm_layers import norm_affine
+from fedade.parts.optimisers import AdamOptimiser
+from fedade.parts.participation import Learner
+from fedade.parts.similar_clients import distances, median_distance, mixed, similarity_weights
+from fedade.parts.statistics import warn_without_batch_norm
+
+SMALLEST = 1e-12
+
+
+class PfedBbnClient(NamedTuple):
+    """Scales and shifts with their optimiser, those of the teacher, and statistics by class."""
+
+    learner: Learner
+    teacher: dict[str, Tensor]
+    rows: dict[str, ClassRows]
+
+
+class PfedBbnUplink(NamedTuple):
+    """What a participant sends."""
+
+    own: dict[str, Tensor]
+    statistics: dict[str, Statistics]
+
+
+class PfedBbn(FederatedMethod[PfedBbnClient, PfedBbnUplink]):
+    """Personalised federated adaptation with balanced batch normalisation."""
+
+    learning_rate: float = Field(1e-3, ge=0)
+    optimiser: AdamOptimiser = AdamOptimiser()
+    row_rate: float | None = Field(None, gt=0, le=1)
+    """η: weight of a sample in its class's statistics; None: 0.01, or 0.0005 K of more than 20 classes."""
+    row_sharing: float | None = Field(None, ge=0, le=1)
+    """γ: share of a change that moves all classes; None: 0, or 0.1 from 100 classes on."""
+    reliable_entropy: float | None = Field(None, gt=0)
+    """Entropy below which the teacher is certain, as a share of ln K; None: 0.05, or 0.2 from 100 classes on."""
+    anchoring: float = Field(0.5, ge=0)
+    """Weight of the squared distance to the deployed model's logits."""
+    teacher_momentum: float = Field(0.999, ge=0, le=1)
+    temperature: float | None = Field(None, gt=0)
+    """τ of the weights exp(-distance / τ) between clients; None: the median distance."""
+
+    @property
+    def card(self) -> Card:
+        return Card(
+            summary="class-balanced statistics; scales averaged with clients whose statistics are alike",
+            paper="pFedBBN, 2025",
+        )
+
+    def begin(self, ctx: ClientContext) -> PfedBbnClient:
+        refuse_without_views(ctx.deployment, "pfed-bbn")
+        own = norm_affine(ctx.deployment, "pfed-bbn")
+        warn_without_batch_norm(ctx.deployment, "pfed-bbn", "it moves the scales of the norms that the model has")
+        return PfedBbnClient(Learner(own, self.optimiser.start(own)), own, deployed_rows(ctx.deployment))
+
+    def observe(self, ctx: ClientContext, state: PfedBbnClient) -> tuple[PfedBbnClient, Plan]:
+        """Statistics follow the predicted classes; scales learn from the teacher where it is certain."""
+        deployment, classes = ctx.deployment, ctx.deployment.num_classes
+        network, deployed = deployment.network, deployment.parameters
+        labels = self.predict(ctx, state).argmax(-1)
+        following = ClassBalanced(state.rows, published_pace(classes, self.row_rate, self.row_sharing), labels)
+        taught = network.logits({**deployed, **state.teacher}, ctx.inputs, following)
+        rows = tree_map(torch.detach, following.found)
+        settled = ClassBalanced(rows, following.pace)
+        published = 0.05 if classes < FEW_CLASSES else 0.2
+        share = published if self.reliable_entropy is None else self.reliable_entropy
+        certain = entropy_from_logits(taught) < share * math.log(classes)
+        anchored = network.logits(deployed, ctx.inputs)
+        view = random_view(ctx.inputs, ctx.key)
+
+        def loss(own: dict[str, Tensor]) -> Tensor:
+            lesson = cross_entropy(
+                network.logits({**deployed, **own}, view, settled), taught.argmax(-1), reduction="none"
+            )
+            away = (network.logits({**deployed, **own}, ctx.inputs, settled) - anchored).square().mean(-1)
+            return masked_mean(lesson + self.anchoring * away, certain)
+
+        slopes = grad(loss)(state.learner.own)
+        learner = moved(state.learner, slopes, self.optimiser, self.learning_rate, certain.any())
+        teacher = {
+            name: torch.lerp(learner.own[name], value, self.teacher_momentum) for name, value in state.teacher.items()
+        }
+        reliable = certain.to(deployment.accuracy.dtype).mean()
+        plan = {"learning_rate": torch.full_like(reliable, self.learning_rate), "reliable": reliable}
+        return PfedBbnClient(learner, teacher, rows), plan
+
+    def local_round(
+        self, ctx: RoundContext, state: PfedBbnClient, plan: Plan
+    ) -> tuple[PfedBbnClient, Plan, PfedBbnUplink]:
+        statistics = {layer: mixture(rows) for layer, rows in state.rows.items()}
+        return state, plan, PfedBbnUplink(state.learner.own, statistics)
+
+    def personalise(self, ctx: RoundContext, state: PfedBbnClient, plan: Plan) -> tuple[PfedBbnClient, Plan]:
+        return state._replace(learner=state.learner._replace(own=ctx.downlink)), plan
+
+    def predict(self, ctx: ClientContext, state: PfedBbnClient) -> Tensor:
+        model = {**ctx.deployment.parameters, **state.learner.own}
+        norms = ClassBalanced(state.rows, published_pace(ctx.deployment.num_classes, self.row_rate, self.row_sharing))
+        return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
+
+    def begin_server(self, deployment: Deployment) -> Shared:
+        return {}
+
+    def aggregate(
+        self, deployment: Deployment, shared: Shared, uplinks: PfedBbnUplink, weights: Tensor
+    ) -> tuple[Shared, dict[str, Tensor]]:
+        """Every participant's own average of scales and shifts; alone and without statistics all count alike."""
+        apart = torch.stack([
+            torch.zeros_like(distances(weights.unsqueeze(-1))),
+            *(distances(value) / 2 for statistics in uplinks.statistics.values() for value in statistics),
+        ]).sum(0) / max(1, len(uplinks.statistics))  # fmt: skip
+        temperature = median_distance(apart).clamp_min(SMALLEST) if self.temperature is None else self.temperature
+        own: dict[str, Tensor] = mixed(similarity_weights(apart, temperature), uplinks.own)
+        return {}, own

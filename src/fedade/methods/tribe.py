@@ -1,0 +1,109 @@
+"""TRIBE: three networks on statistics that are balanced over classes (Su et al., AAAI 2024).
+
+BatchNorm layers keep statistics for every class and normalise with all classes in equal parts. A student learns the
+teacher's certain answers on a random view; the teacher, which has the same scales and shifts, is held near an anchor
+with the deployed ones. Each of the three keeps class statistics of its own, by the teacher's predicted classes.
+
+The released loss is not a number where no sample is certain, and its optimiser then moves on by momentum; here such a
+step is not taken. Views are CoTTA's here.
+
+A client keeps 24 bytes per class and normalised channel and 12 per scale and shift. A timestep costs about 8 forward
+passes per sample; nothing is sent.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad
+from torch.nn.functional import cross_entropy
+
+from fedade.core.context import ClientContext
+from fedade.core.method import Card, Method, Plan
+from fedade.core.tree import tree_map
+from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.parts.augmentation import random_view, refuse_without_views
+from fedade.parts.class_rows import FEW_CLASSES, ClassBalanced, ClassRows, Pace, deployed_rows, published_pace
+from fedade.parts.guarded_steps import masked_mean, moved
+from fedade.parts.norm_layers import norm_affine
+from fedade.parts.optimisers import AdamOptimiser
+from fedade.parts.participation import Learner
+from fedade.parts.statistics import warn_without_batch_norm
+
+Rows = dict[str, ClassRows]
+
+
+class TribeClient(NamedTuple):
+    """Scales and shifts with their optimiser, and the class statistics of the three networks."""
+
+    learner: Learner
+    teacher: Rows
+    student: Rows
+    anchor: Rows
+
+
+class Tribe(Method[TribeClient]):
+    """Tri-net self-training with balanced normalisation."""
+
+    learning_rate: float = Field(1e-3, ge=0)
+    optimiser: AdamOptimiser = AdamOptimiser()
+    row_rate: float | None = Field(None, gt=0, le=1)
+    """η: weight of a sample in its class's statistics; None: 0.01, or 0.0005 K of more than 20 classes."""
+    row_sharing: float | None = Field(None, ge=0, le=1)
+    """γ: share of a change that moves all classes; None: 0, or 0.1 from 100 classes on."""
+    reliable_entropy: float | None = Field(None, gt=0)
+    """H_0: entropy below which an answer is certain, as a share of ln K; None: 0.05, or 0.2 from 100 classes on."""
+    anchoring: float = Field(0.5, ge=0)
+    """λ: weight of the squared distance to the anchor's logits."""
+
+    @property
+    def card(self) -> Card:
+        return Card(
+            summary="student, teacher and anchor on class-balanced statistics; made for BatchNorm, moves any norm",
+            paper="TRIBE, AAAI 2024",
+        )
+
+    def begin(self, ctx: ClientContext) -> TribeClient:
+        refuse_without_views(ctx.deployment, "tribe")
+        own = norm_affine(ctx.deployment, "tribe")
+        warn_without_batch_norm(ctx.deployment, "tribe", "it moves the scales of the norms that the model has")
+        rows = deployed_rows(ctx.deployment)
+        return TribeClient(Learner(own, self.optimiser.start(own)), rows, rows, rows)
+
+    def observe(self, ctx: ClientContext, state: TribeClient) -> tuple[TribeClient, Plan]:
+        deployment, view = ctx.deployment, random_view(ctx.inputs, ctx.key)
+        labels, limit = self.predict(ctx, state).argmax(-1), self._limit(deployment.num_classes)
+
+        def passed(own: dict[str, Tensor], rows: Rows, inputs: Tensor) -> tuple[Tensor, Rows]:
+            norms = ClassBalanced(rows, self._pace(deployment.num_classes), labels)
+            return deployment.network.logits({**deployment.parameters, **own}, inputs, norms), norms.found
+
+        def loss(own: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, tuple[Rows, Rows, Rows]]]:
+            taught, teacher = passed(own, state.teacher, ctx.inputs)
+            learnt, student = passed(own, state.student, view)
+            # Made here, as the teacher's pass is: rounding would be a distance where there is none, and Adam a step.
+            anchored, anchor = passed({}, state.anchor, ctx.inputs)
+            certain = entropy_from_logits(taught.detach()) < limit
+            lesson = cross_entropy(learnt, taught.detach().argmax(-1), reduction="none")
+            away = (taught - anchored).square().mean(-1)
+            return masked_mean(lesson + self.anchoring * away, certain), (certain, (teacher, student, anchor))
+
+        slopes, (certain, rows) = grad(loss, has_aux=True)(state.learner.own)
+        learner = moved(state.learner, slopes, self.optimiser, self.learning_rate, certain.any())
+        share = certain.to(deployment.accuracy.dtype).mean()
+        plan = {"learning_rate": torch.full_like(share, self.learning_rate), "reliable": share}
+        return TribeClient(learner, *tree_map(torch.detach, rows)), plan
+
+    def predict(self, ctx: ClientContext, state: TribeClient) -> Tensor:
+        model = {**ctx.deployment.parameters, **state.learner.own}
+        norms = ClassBalanced(state.teacher, self._pace(ctx.deployment.num_classes))
+        return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
+
+    def _pace(self, num_classes: int) -> Pace:
+        return published_pace(num_classes, self.row_rate, self.row_sharing)
+
+    def _limit(self, num_classes: int) -> float:
+        published = 0.05 if num_classes < FEW_CLASSES else 0.2
+        return (published if self.reliable_entropy is None else self.reliable_entropy) * math.log(num_classes)

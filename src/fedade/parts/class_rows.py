@@ -1,0 +1,98 @@
+"""Statistics of BatchNorm layers class by class, from which statistics follow that no class mix moves (balanced BN).
+
+Every class has a mean and a variance per channel, which follow the samples that are predicted to be of it. A layer
+normalises with the mixture of all classes in equal parts (TRIBE, AAAI 2024; also in UniTTA and pFedBBN).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedade.core.deployment import Deployment
+from fedade.core.normalisation import Statistics
+from fedade.parts.running_norms import batch_norm_layers, sample_statistics
+
+FEW_CLASSES = 100
+"""Below as many classes the constants published for CIFAR-10 hold, from there on those for CIFAR-100."""
+
+
+class ClassRows(NamedTuple):
+    """Means and variances by class, `[K, C]`; further leading axes are further rows."""
+
+    means: Tensor
+    variances: Tensor
+
+
+class Pace(NamedTuple):
+    """How fast rows follow samples."""
+
+    rate: float
+    """η: weight of one sample in its class's row, until those of a batch weigh 1 together."""
+    shared: float
+    """γ: share of the seen classes' mean change that moves all classes."""
+
+
+def published_pace(num_classes: int, rate: float | None, shared: float | None) -> Pace:
+    """The constants given, and where none are those that were published for so many classes."""
+    return Pace(
+        max(0.0005 * num_classes, 0.01) if rate is None else rate,
+        (0.0 if num_classes < FEW_CLASSES else 0.1) if shared is None else shared,
+    )
+
+
+def deployed_rows(deployment: Deployment) -> dict[str, ClassRows]:
+    """All classes with the deployed statistics of every layer."""
+    classes = deployment.num_classes
+    return {
+        layer: ClassRows(mean.expand(classes, -1).clone(), variance.expand(classes, -1).clone())
+        for layer, (mean, variance) in batch_norm_layers(deployment).items()
+    }
+
+
+def mixture(rows: ClassRows) -> Statistics:
+    """Mean and variance of all classes in equal parts: the mean variance, and the (unbiased) variance of the means."""
+    return Statistics(rows.means.mean(-2), rows.variances.mean(-2) + rows.means.var(-2))
+
+
+def followed(rows: ClassRows, inputs: Tensor, labels: Tensor, pace: Pace) -> ClassRows:
+    """Rows after a batch with these classes, `[n]`; gradients run through."""
+    num_rows = len(rows.means)
+    chosen = (labels.unsqueeze(-1) == torch.arange(num_rows, device=labels.device)).to(rows.means.dtype)
+    counts = chosen.sum(0).unsqueeze(-1)
+    seen, weights = counts > 0, 1 / counts.clamp_min(1 / pace.rate)
+    means, variances = sample_statistics(inputs)
+    apart = means - rows.means[labels]
+    change = weights * (chosen.T @ apart)
+    squares = weights * (chosen.T @ (variances + apart.square()))
+    spread = squares - weights * counts * rows.variances - change.square()
+    own = 1 - pace.shared
+    after = ClassRows(
+        rows.means + torch.where(seen, own * change, 0.0), rows.variances + torch.where(seen, own * spread, 0.0)
+    )
+    if not pace.shared:
+        return after
+
+    def over_seen(values: Tensor) -> Tensor:
+        return torch.where(seen, values, 0.0).sum(0) / seen.sum().clamp_min(1)
+
+    common = over_seen(squares - change.square()) - over_seen(weights * counts) * after.variances
+    return ClassRows(after.means + pace.shared * over_seen(change), after.variances + pace.shared * common)
+
+
+@dataclass(frozen=True)
+class ClassBalanced:
+    """Normalises with the mixture of all classes, after the rows have followed the batch if its classes are given."""
+
+    rows: Mapping[str, ClassRows]
+    pace: Pace
+    labels: Tensor | None = None
+    found: dict[str, ClassRows] = field(default_factory=dict)
+
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        rows = self.rows[layer]
+        if self.labels is not None:
+            rows = self.found[layer] = followed(rows, inputs, self.labels, self.pace)
+        return mixture(rows)

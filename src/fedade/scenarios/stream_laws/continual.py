@@ -1,0 +1,24 @@
+"""One corruption after the other at full severity, in the order of the benchmark (CoTTA, CVPR 2022)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedade.data.corruptions import MAX_SEVERITY
+from fedade.scenarios.streams import ShiftStreams
+
+GROUPS = 10
+"""Client c begins with corruption c mod 10 and goes round: groups of clients meet the same in different order."""
+
+
+class ContinualStreams(ShiftStreams):
+    """Every client meets all corruptions, each for an equal part of the time; classes drift as their kind says."""
+
+    def conditions(
+        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        number = len(self.corruptions)
+        visit = (timestep - 1) * number // self.num_timesteps
+        names = (clients % GROUPS + visit) % number
+        severity = MAX_SEVERITY * self.settings.shifts_inputs
+        shape = (len(clients), self.settings.samples)
+        return np.broadcast_to(names[:, None], shape), np.full(shape, severity, dtype=np.int64)

@@ -1,0 +1,30 @@
+"""Each client drifts by its own schedule, from its own start and at its own speed, as the text of the paper has it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedade.core.seeds import Seeds
+from fedade.maths.schedules import SCHEDULES
+from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios.streams import ShiftStreams, client_schedules
+
+SLOWEST, FASTEST = 0.5, 2.0
+LATEST_START = 0.25
+"""Share of the run."""
+
+
+class OwnPaceStreams(ShiftStreams):
+    """ω_c(t) = ω_s(speed · (t - start)) with a schedule s, speed and start drawn for each client."""
+
+    @staticmethod
+    def schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
+        names, times = tuple(SCHEDULES), np.arange(settings.num_timesteps + 1)
+        paths = {name: client_schedules(settings.model_copy(update={"schedule": name}), seeds) for name in names}
+        rows = []
+        for client in range(settings.num_clients):
+            draws = seeds.generator("pace", client=client)
+            name = names[draws.integers(len(names))]
+            speed = SLOWEST * (FASTEST / SLOWEST) ** draws.random()
+            start = draws.random() * LATEST_START * settings.num_timesteps
+            rows.append(paths[name][client, np.rint(speed * (times - start)).clip(0, times[-1]).astype(np.int64)])
+        return np.stack(rows)
