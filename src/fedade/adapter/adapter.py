@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedade.adapter.choosing import choose_method, describe, described_method
-from fedade.adapter.judging import InformationComparison, Monitor, deployed_probabilities
+from fedade.adapter.judging import DeployedComparison, Monitor
 from fedade.adapter.memory import Memory, load_memory, read_description, save_memory
 from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment
@@ -17,6 +17,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.method import Method, with_rounds
 from fedade.core.seeds import Seeds
 from fedade.engine.client import client_context, exchanged_alone, observed, refuse_misshapen, whole_rows
+from fedade.parts.priors import deployed_probabilities
 
 POOL = 32
 FIRST_POOL = 8
@@ -101,7 +102,7 @@ class Adapter:
                 raise FedadeError(f"{name} is {value}; it must be at least 1")
         self.deployment, self.method = deployment, choose_method(method, settings)
         self.seed, self.client, self.rounds, self.pool = seed, client, rounds, pool
-        self.monitor = InformationComparison() if monitor is None else monitor
+        self.monitor = DeployedComparison() if monitor is None else monitor
         self._seeds = Seeds(seed)
         self._first = self._beginning()
         self._memory = self._first
