@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -295,13 +296,26 @@ def test_a_monitor_of_ones_own_is_asked_after_every_batch(deployment):
         ("fed-ade-plus", {"forgeting": 1.0}, "did you mean forgetting"),
         ("fed-ade-plus", {"memory": -1.0}, "fed-ade-plus.memory: .*given: -1.0"),
         (Tent(), {"learning_rate": 1.0}, "has its settings already"),
-        ("source", {"pool": 0}, "pool is 0"),
+        (Tent, {}, "method is the class Tent; pass its name, or an object"),
+        ("source", {"pool": 0}, "pool is 0; it must be a whole number of at least 1"),
+        ("source", {"rounds": "2"}, "rounds is '2'; it must be a whole number"),
+        ("source", {"seed": -1}, "seed is -1; it must be a whole number of at least 0, below 2\\^63"),
+        ("source", {"client": 2**70}, "client is .*; it must be"),
+        ("source", {"monitor": True}, "monitor is a bool; pass an AccuracyMonitor"),
     ],
 )
 def test_wrong_methods_and_settings_are_refused_in_one_line(deployment, method, settings, message):
     with pytest.raises(FedadeError, match=message) as error:
         fedade.Adapter(deployment, method, **settings)
     assert "\n" not in str(error.value)
+
+
+def test_a_model_that_was_not_deployed_is_refused(sample, deployment, tmp_path):
+    with pytest.raises(FedadeError, match=r"is a \w+, no deployment; pass fedade.deploy\(model, held_out\)"):
+        fedade.Adapter(sample.model)
+    fedade.Adapter(deployment, seed=np.int64(3)).save(tmp_path / "adapter")
+    with pytest.raises(FedadeError, match="no deployment"):
+        fedade.Adapter.load(tmp_path / "adapter", sample.model)
 
 
 def test_integers_are_taken_for_what_they_are():

@@ -15,8 +15,9 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Method, Plan
 from fedade.core.tree import Tree
+from fedade.engine.client import refuse_misshapen
 from fedade.parts.priors import calibrated_probabilities
-from fedade.scenarios.held_out import as_held_out
+from fedade.scenarios.held_out import as_held_out, check_classes
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class AccuracyMonitor:
         """
         chosen = choose_method(method, settings)
         inputs, labels = (part.to(deployment.source_prior.device) for part in as_held_out(held_out))
+        refuse_misshapen(inputs, deployment.reference.inputs, "held_out", "pass data of the model that was deployed")
+        check_classes(labels, deployment.num_classes)
         features = deployment.network.represent(deployment.parameters, inputs)
         probabilities = calibrated_probabilities(deployment, features)
         seen = HeldOutAppearance.fit(inputs, labels, deployment.num_classes)
