@@ -1,7 +1,6 @@
 """One client without a clock: a deployed model that keeps up with the stream it is called on."""
 
 from dataclasses import dataclass, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ class Adapter:
     ) -> None:
         refuse_undeployed(deployment)
         for name, value, least in (("rounds", rounds, 1), ("pool", pool, 1), ("seed", seed, 0), ("client", client, 0)):
-            if not isinstance(value, Integral) or not least <= value < _MOST:
+            if not isinstance(value, int | np.integer) or not least <= value < _MOST:
                 raise FedadeError(f"{name} is {value!r}; it must be a whole number of at least {least}, below 2^63")
         if monitor is not None and not hasattr(monitor, "judge"):
             raise FedadeError(f"monitor is a {type(monitor).__name__}; pass an AccuracyMonitor, or leave it out")
