@@ -89,6 +89,15 @@ def test_what_a_monitor_knows_is_stored_with_the_adapter(digits, tmp_path):
     assert again.status.estimated_accuracy == adapter.status.estimated_accuracy
 
 
+def test_held_out_data_of_another_model_are_refused(digits):
+    model, (inputs, labels), _ = digits
+    deployment = fedade.deploy(model, (inputs, labels))
+    with pytest.raises(fedade.FedadeError, match="held-out labels contain 10"):
+        fedade.AccuracyMonitor.rehearsed(deployment, (inputs, labels + 1))
+    with pytest.raises(fedade.FedadeError, match=r"held_out has shape \[600, 3\], expected \['n', 64\]"):
+        fedade.AccuracyMonitor.rehearsed(deployment, (inputs[:, :3], labels))
+
+
 def test_an_adapter_without_a_monitor_claims_nothing(digits):
     model, held_out, (inputs, _) = digits
     adapter = fedade.Adapter(fedade.deploy(model, held_out, progress=False))

@@ -2,18 +2,20 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import fedade
-from fedade.adapter.judging import Verdict
+from fedade.adapter.judging import DeployedComparison, Verdict
 from fedade.core import tree
 from fedade.core.context import ClientContext
 from fedade.core.errors import FedadeError
 from fedade.core.method import Card, Method
 from fedade.methods import METHODS
 from fedade.methods.tent import Tent
+from fedade.parts.priors import deployed_probabilities
 
 from .networks import cnn, kept, labels_for, made
 
@@ -198,7 +200,16 @@ class Collapsing(Diverging):
         return torch.eye(4)[:1].expand(len(ctx.inputs), -1)
 
 
-def test_a_state_that_tells_less_than_the_deployed_model_is_given_up():
+class SureAndWrong(Collapsing):
+    """Takes each class for the next one: as sure as the deployed model, and telling as much apart."""
+
+    def predict(self, ctx: ClientContext, state: Tensor) -> Tensor:
+        return deployed_probabilities(ctx).roll(1, -1)
+
+
+@pytest.fixture(scope="module")
+def learnable():
+    """A deployment that is right, with inputs and labels."""
     with torch.random.fork_rng():
         torch.random.manual_seed(0)
         model, labels = cnn(3, 4), torch.arange(240) % 4
@@ -210,17 +221,44 @@ def test_a_state_that_tells_less_than_the_deployed_model_is_given_up():
             optimiser.step()
     deployment = fedade.deploy(model, (inputs, labels))
     assert deployment.accuracy > 0.9
-    adapter = fedade.Adapter(deployment, Collapsing())
-    right = [(adapter(inputs[:80]).argmax(-1) == labels[:80]).float().mean() for _ in range(8)]
-    assert right[6] == 0.25
-    assert right[7] > 0.9, "the deployed model answered"
+    return deployment, inputs, labels
+
+
+@pytest.mark.parametrize("method", [Collapsing(), SureAndWrong()])
+@pytest.mark.parametrize("classes", [4, 1], ids=["all classes", "one class"])
+def test_a_state_that_is_worse_by_the_deployed_model_is_given_up(method, classes, learnable):
+    deployment, inputs, labels = learnable
+    rows = (labels < classes) if classes > 1 else (labels == 2)
+    adapter = fedade.Adapter(deployment, method)
+    right = [(adapter(inputs[rows]).argmax(-1) == labels[rows]).float().mean() for _ in range(4)]
+    assert right[2] <= 0.25
+    assert right[3] > 0.9, "the deployed model answered"
     assert adapter._memory.state == 0, "it begins afresh"
     assert adapter.status.rolled_back == 1
+    assert "by the deployed model" in adapter.status.reason
+
+
+def test_a_state_that_tells_less_is_given_up_where_the_deployed_model_cannot_judge(learnable):
+    deployment, inputs, _ = learnable
+    judge = DeployedComparison(strangeness=-1.0)  # as if it were never at home
+    adapter = fedade.Adapter(deployment, Collapsing(), monitor=judge)
+    for _ in range(4):
+        adapter(inputs[:80])
+    assert adapter.status.rolled_back == 1
     assert "tell 0.00 of the classes" in adapter.status.reason
-    calm = fedade.Adapter(deployment)
-    for _ in range(16):
-        calm(inputs[:80])
-    assert calm.status.rolled_back == 0
+    sure = fedade.Adapter(deployment, SureAndWrong(), monitor=judge)
+    for _ in range(8):
+        sure(inputs[:80])
+    assert sure.status.rolled_back == 0, "nobody can tell"
+
+
+def test_good_states_are_kept_whatever_the_classes(learnable):
+    deployment, inputs, labels = learnable
+    adapter = fedade.Adapter(deployment)
+    for rows in (labels < 4, labels == 1, labels < 2, labels == 3, labels < 4):
+        for _ in range(4):
+            adapter(inputs[rows])
+    assert adapter.status.rolled_back == 0
 
 
 def test_single_inputs_are_answered_at_once_and_learned_from_together(deployment):
@@ -258,13 +296,26 @@ def test_a_monitor_of_ones_own_is_asked_after_every_batch(deployment):
         ("fed-ade-plus", {"forgeting": 1.0}, "did you mean forgetting"),
         ("fed-ade-plus", {"memory": -1.0}, "fed-ade-plus.memory: .*given: -1.0"),
         (Tent(), {"learning_rate": 1.0}, "has its settings already"),
-        ("source", {"pool": 0}, "pool is 0"),
+        (Tent, {}, "method is the class Tent; pass its name, or an object"),
+        ("source", {"pool": 0}, "pool is 0; it must be a whole number of at least 1"),
+        ("source", {"rounds": "2"}, "rounds is '2'; it must be a whole number"),
+        ("source", {"seed": -1}, "seed is -1; it must be a whole number of at least 0, below 2\\^63"),
+        ("source", {"client": 2**70}, "client is .*; it must be"),
+        ("source", {"monitor": True}, "monitor is a bool; pass an AccuracyMonitor"),
     ],
 )
 def test_wrong_methods_and_settings_are_refused_in_one_line(deployment, method, settings, message):
     with pytest.raises(FedadeError, match=message) as error:
         fedade.Adapter(deployment, method, **settings)
     assert "\n" not in str(error.value)
+
+
+def test_a_model_that_was_not_deployed_is_refused(sample, deployment, tmp_path):
+    with pytest.raises(FedadeError, match=r"is a \w+, no deployment; pass fedade.deploy\(model, held_out\)"):
+        fedade.Adapter(sample.model)
+    fedade.Adapter(deployment, seed=np.int64(3)).save(tmp_path / "adapter")
+    with pytest.raises(FedadeError, match="no deployment"):
+        fedade.Adapter.load(tmp_path / "adapter", sample.model)
 
 
 def test_integers_are_taken_for_what_they_are():

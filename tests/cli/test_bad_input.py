@@ -48,6 +48,11 @@ BAD = [
     ),
     (["run", "--set", "scenario.pretraining=never"], "scenario.pretraining: input should be a valid dictionary"),
     (["flower", "up", "--clients", "2", "--set", "flower.share=[learning_rat]"], "did you mean learning_rate?"),
+    (
+        ["flower", "up", "--clients", "2", "--set", "flower.share=learning_rate"],
+        "flower.share: write everything, or a list",
+    ),
+    (["flower", "up", "--clients", "2", "--set", "flower.shaer=everything"], "no such setting; did you mean share?"),
     (["report", "nowhere"], "holds no finished run"),
     (["run", "--seed", "one"], "'one' is not a valid"),
     (["run", "--colour", "red"], "no such option"),

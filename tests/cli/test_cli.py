@@ -208,6 +208,33 @@ def test_commands_are_listed_without_importing_any_and_each_is_there():
         assert len(lazy.summary) < 75, "one line"
 
 
+WITHOUT_PYTORCH = {
+    **{name: [name, "--help"] for name in COMMANDS},
+    "words": ["run", "--sede", "1"],
+    "datasets": ["list", "datasets"],
+    "data": ["data", "where", "digits"],
+    "tables": ["results", "write", "table.md"],
+    "certificates": ["flower", "certs", "keys"],
+}
+
+
+def test_commands_import_pytorch_only_where_they_compute(tmp_path):
+    (tmp_path / "table.md").write_text("no table\n")
+    program = f"""
+import sys
+from fedade.cli.main import main
+for name, words in {WITHOUT_PYTORCH!r}.items():
+    sys.argv = ["fedade", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == (2 if name == "words" else 0), (name, end.code)
+    assert "torch" not in sys.modules, name
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_debug_shows_the_traceback(fedade):
     with pytest.raises(FedadeError):
         fedade("--debug", "run", "nonsense")

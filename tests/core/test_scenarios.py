@@ -107,6 +107,13 @@ def tiny_network() -> Network:
     return build("small-cnn", (1, 8, 8), 10, Pixels([0.5], [0.25]), 0)
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 4])
+def test_training_may_be_short(epochs):
+    data = Labelled(digits().train.inputs[:60], digits().train.labels[:60])
+    trained = pretrain(tiny_network(), data, PretrainingSettings(epochs=epochs), "cpu", lambda done, of: None)
+    assert all(value.isfinite().all() for value in trained.values())
+
+
 def test_training_that_was_killed_ends_with_the_same_weights(tmp_path):
     images, labels = digits().train.inputs[:60], digits().train.labels[:60]
     data = Labelled(images, labels)

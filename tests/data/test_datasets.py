@@ -188,4 +188,6 @@ def test_the_installed_digits_load_by_name() -> None:
     dataset = load("digits")
     assert dataset.num_classes == 10
     assert inventory.check("digits")["train"] == len(dataset.train)
+    listed = next(entry for entry in inventory.describe() if entry["name"] == "digits")
+    assert (listed["classes"], listed["examples"]) == (10, len(dataset.train) + len(dataset.test))
     assert where("digits") is None

@@ -141,6 +141,12 @@ def simulate_rows(deployment, inputs, labels):
         (lambda deployed: drifting(schedule="sine"), "schedule: there is no such schedule; did you mean sin"),
         (lambda deployed: drifting(schedule=[0, 1]), r"schedule .*\[2\]; pass \[4, 4\] or \[4\] numbers from 0 to 1"),
         (lambda deployed: drifting(kind="covariate"), "kind covariate needs corruptions"),
+        (lambda deployed: drifting(corruptions=["fog"]), "kind label has no use for corruptions"),
+        (lambda deployed: drifting(kind="both", corruptions=["fog"]), r"images to corrupt are float32 \[1, 4\]"),
+        (
+            lambda deployed: fedade.simulate("sourc", deployed, drifting()),
+            "unknown method 'sourc'; did you mean source",
+        ),
         (lambda deployed: drifting(num_clients=0), "num_clients: Input should be greater than or equal to 1"),
         (lambda deployed: fedade.drifting_streams(torch.rand(2, 4), [0, 2]), "class 1 has no example to stream"),
         (lambda deployed: fedade.recorded_streams(torch.rand(2, 3), [0, 1], 2), "do not belong together"),

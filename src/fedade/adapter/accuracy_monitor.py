@@ -8,15 +8,16 @@ from torch import Tensor
 
 from fedade.adapter.appearance import HeldOutAppearance
 from fedade.adapter.choosing import choose_method
-from fedade.adapter.judging import InformationComparison, Verdict
+from fedade.adapter.judging import DeployedComparison, Verdict
 from fedade.adapter.monitoring import FittedMonitor
 from fedade.adapter.simulated_drift import rehearse
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Method, Plan
 from fedade.core.tree import Tree
+from fedade.engine.client import refuse_misshapen
 from fedade.parts.priors import calibrated_probabilities
-from fedade.scenarios.held_out import as_held_out
+from fedade.scenarios.held_out import as_held_out, check_classes
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class AccuracyMonitor:
     fitted: FittedMonitor
     reads_prior: bool
     """Whether the method corrects its predictions by the prior of its plan."""
-    comparison: InformationComparison = field(default_factory=InformationComparison)
+    comparison: DeployedComparison = field(default_factory=DeployedComparison)
 
     @classmethod
     @torch.no_grad()
@@ -53,6 +54,8 @@ class AccuracyMonitor:
         """
         chosen = choose_method(method, settings)
         inputs, labels = (part.to(deployment.source_prior.device) for part in as_held_out(held_out))
+        refuse_misshapen(inputs, deployment.reference.inputs, "held_out", "pass data of the model that was deployed")
+        check_classes(labels, deployment.num_classes)
         features = deployment.network.represent(deployment.parameters, inputs)
         probabilities = calibrated_probabilities(deployment, features)
         seen = HeldOutAppearance.fit(inputs, labels, deployment.num_classes)
@@ -62,7 +65,7 @@ class AccuracyMonitor:
 
     def begin(self, deployment: Deployment) -> Tree:
         """Nothing is known of the stream yet."""
-        return self.fitted.begin()
+        return self.fitted.begin(), self.comparison.begin(deployment)
 
     def judge(
         self, ctx: ClientContext, memory: Tree, plan: Plan, probabilities: Tensor, number: int
@@ -70,10 +73,10 @@ class AccuracyMonitor:
         """The estimate after a batch, and whether the client should begin afresh."""
         prior = {"prior": plan["prior"]} if self.reads_prior and "prior" in plan else {}
         appearance = self.fitted.seen.moments(ctx.inputs)
-        memory, estimate = self.fitted.update(memory, probabilities, prior, appearance)
-        _, verdict = self.comparison.judge(ctx, (), plan, probabilities, number)
+        state, estimate = self.fitted.update(memory[0], probabilities, prior, appearance)
+        compared, verdict = self.comparison.judge(ctx, memory[1], plan, probabilities, number)
         low, high = estimate.interval.tolist()
-        return memory, verdict._replace(
+        return (state, compared), verdict._replace(
             estimated_accuracy=float(estimate.estimated_accuracy),
             accuracy_interval=(low, high),
             alarm=bool(estimate.alarm),

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedade.adapter.choosing import choose_method, describe, described_method
-from fedade.adapter.judging import InformationComparison, Monitor, deployed_probabilities
+from fedade.adapter.choosing import choose_method, describe, described_method, refuse_undeployed
+from fedade.adapter.judging import DeployedComparison, Monitor
 from fedade.adapter.memory import Memory, load_memory, read_description, save_memory
 from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment
@@ -17,10 +17,13 @@ from fedade.core.errors import FedadeError
 from fedade.core.method import Method, with_rounds
 from fedade.core.seeds import Seeds
 from fedade.engine.client import client_context, exchanged_alone, observed, refuse_misshapen, whole_rows
+from fedade.parts.priors import deployed_probabilities
 
 POOL = 32
 FIRST_POOL = 8
 """Small batches are first learned from when this many samples have come, then whenever their number doubled."""
+
+_MOST = 2**63
 
 _TOLD = ("s", "s_unc", "s_rep", "trust")
 
@@ -96,13 +99,16 @@ class Adapter:
         monitor: Monitor | None = None,
         **settings: Any,
     ) -> None:
-        for name, value in (("rounds", rounds), ("pool", pool)):
-            if value < 1:
-                raise FedadeError(f"{name} is {value}; it must be at least 1")
+        refuse_undeployed(deployment)
+        for name, value, least in (("rounds", rounds, 1), ("pool", pool, 1), ("seed", seed, 0), ("client", client, 0)):
+            if not isinstance(value, int | np.integer) or not least <= value < _MOST:
+                raise FedadeError(f"{name} is {value!r}; it must be a whole number of at least {least}, below 2^63")
+        if monitor is not None and not hasattr(monitor, "judge"):
+            raise FedadeError(f"monitor is a {type(monitor).__name__}; pass an AccuracyMonitor, or leave it out")
         self.deployment, self.method = deployment, choose_method(method, settings)
-        self.seed, self.client, self.rounds, self.pool = seed, client, rounds, pool
-        self.monitor = InformationComparison() if monitor is None else monitor
-        self._seeds = Seeds(seed)
+        self.seed, self.client, self.rounds, self.pool = map(int, (seed, client, rounds, pool))
+        self.monitor = DeployedComparison() if monitor is None else monitor
+        self._seeds = Seeds(self.seed)
         self._first = self._beginning()
         self._memory = self._first
 
@@ -154,6 +160,7 @@ class Adapter:
         cls, path: Path | str, deployment: Deployment, *, method: Method | None = None, monitor: Monitor | None = None
     ) -> "Adapter":
         """Go on from what `save` stored, with the same deployment; methods that are not registered must be given."""
+        refuse_undeployed(deployment)
         said = read_description(Path(path))
         if said["deployment"] != deployment.digest:
             raise FedadeError(

@@ -5,18 +5,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.experiments.settings import build_method
 from fedade.methods import METHODS, method_class
 
 
-def choose_method(method: str | Method, settings: dict[str, Any]) -> Method:
+def refuse_undeployed(deployment: Any) -> None:
+    """Refuse a model that was given in place of its deployment."""
+    if not isinstance(deployment, Deployment):
+        raise FedadeError(f"this is a {type(deployment).__name__}, no deployment; pass fedade.deploy(model, held_out)")
+
+
+def choose_method(method: Any, settings: dict[str, Any]) -> Method:
     """The method with these settings, refused where it needs what a lone client does not have."""
     if isinstance(method, Method):
         if settings:
             raise FedadeError(f"{', '.join(settings)}: a method object has its settings already; give them to that")
         chosen = method
+    elif not isinstance(method, str):
+        called = f"the class {method.__name__}" if isinstance(method, type) else f"a {type(method).__name__}"
+        raise FedadeError(f"method is {called}; pass its name, or an object")
     else:
         chosen = build_method(method, settings)
     if chosen.card.oracle:

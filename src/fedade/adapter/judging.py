@@ -1,7 +1,7 @@
 """Whether an adapted client still does better than the deployed model, judged without labels."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -12,8 +12,13 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Plan
 from fedade.core.tree import Tree
 from fedade.maths.losses.entropy import entropy
-from fedade.maths.priors.calibration import apply_temperature
+from fedade.maths.losses.risks import one_hot
+from fedade.maths.priors.estimators import posterior_mode
 from fedade.maths.priors.reweighting import reweight
+from fedade.parts.priors import calibrated_probabilities, deployed_probabilities
+
+NEW_COUNTS, ITERATIONS = 2.0, 20
+"""Samples of the source prior that a batch's class frequencies start from, and steps to find them."""
 
 
 class Verdict(NamedTuple):
@@ -42,49 +47,88 @@ class Monitor(Protocol):
 
 
 @dataclass(frozen=True)
-class InformationComparison:
-    """Compares now and then how much the predictions tell apart, with those of the deployed model on the same batch.
+class DeployedComparison:
+    """Compares a client now and then with the deployed model, on samples of the same batch.
 
-    The measure is the mutual information of input and class, H(mean p) − mean H(p), in units of log K: a client that
-    collapsed to a class, or guesses, has none. The deployed model's predictions are first corrected by the client's own
-    class prior, so that a stream of few classes is no reason to worry.
+    Where the deployed model is as sure of itself as on held-out data with these class frequencies, it is the judge: its
+    own posterior, under the frequencies that the batch has by it, says how often either is right. By how much less that
+    is the client, beyond what is tolerated, is summed over comparisons (CUSUM: Page, 1954).
+
+    Where inputs are strange to the deployed model it cannot judge. There both are asked how much they tell apart:
+    mutual information of input and class, H(mean p) − mean H(p), in units of log K, of which a client that collapsed or
+    guesses has none. Its predictions are first corrected by the client's own class prior, so that a stream of few
+    classes is no reason to worry.
     """
 
-    every: int = 8
-    """Batches from one comparison to the next; each costs a forward pass."""
-    margin: float = 0.15
-    """By how much less an adapted client may tell."""
+    every: int = 4
+    """Batches from one comparison to the next."""
     fewest: int = 16
     """Samples below which a batch says too little."""
+    most: int = 24
+    """Samples that are compared: each costs a forward pass of the deployed model."""
+    strangeness: float = 0.05
+    """By how much the deployed model's entropy may exceed that of held-out data, in units of log K, while it judges."""
+    tolerated: float = 0.1
+    """Shortfall of accuracy that never counts, and what the sum of the rest must exceed."""
+    margin: float = 0.15
+    """By how much less of the classes a client may tell."""
 
     def begin(self, deployment: Deployment) -> Tree:
-        return ()
+        deployment.constant(entropy_by_class)  # measured before the first batch
+        return torch.zeros_like(deployment.accuracy)
 
     def judge(
         self, ctx: ClientContext, memory: Tree, plan: Plan, probabilities: Tensor, number: int
     ) -> tuple[Tree, Verdict]:
-        """Worse where the adapted predictions tell clearly less."""
+        """Now and then, on some samples of the batch."""
         if number % self.every or len(probabilities) < self.fewest:
             return memory, Verdict()
-        deployed = deployed_probabilities(ctx)
-        if "prior" in plan:
-            deployed = reweight(deployed, plan["prior"], ctx.deployment.mean_prediction)
-        scale = math.log(probabilities.shape[-1])
-        adapted, before = (float(information(each)) / scale for each in (probabilities, deployed))
-        if before - adapted <= self.margin:
-            return memory, Verdict()
-        return memory, Verdict(
-            f"adapted predictions tell {adapted:.2f} of the classes, the deployed model's {before:.2f}"
-        )
+        stride = max(1, len(probabilities) // self.most)
+        adapted, inputs = (values[::stride][: self.most] for values in (probabilities, ctx.inputs))
+        deployed = deployed_probabilities(replace(ctx, inputs=inputs, passes={}))
+        return self.compare(ctx.deployment, memory, plan, adapted, deployed)
+
+    def compare(
+        self, deployment: Deployment, total: Tensor, plan: Plan, adapted: Tensor, deployed: Tensor
+    ) -> tuple[Tensor, Verdict]:
+        """The sum after a comparison of two predictions of the same samples, and the verdict; 0 after a bad one."""
+        scale = math.log(deployment.num_classes)
+        posterior, prior = posterior_by_deployed(deployed, deployment)
+        unsure = entropy(deployed).mean() - prior @ deployment.constant(entropy_by_class)
+        if unsure <= self.strangeness * scale:
+            own, others = (_chance(posterior, each) for each in (deployed, adapted))
+            total = (total + own - others - self.tolerated).clamp(min=0)
+            worse = bool(total > self.tolerated)
+            reason = f"by the deployed model {float(others):.0%} of the answers are right, {float(own):.0%} of its own"
+        else:
+            if "prior" in plan:
+                deployed = reweight(deployed, plan["prior"], deployment.mean_prediction)
+            before, after = (float(information(each)) / scale for each in (deployed, adapted))
+            worse = before - after > self.margin
+            reason = f"adapted predictions tell {after:.2f} of the classes, the deployed model's {before:.2f}"
+        return (torch.zeros_like(total), Verdict(reason)) if worse else (total, Verdict())
+
+
+def posterior_by_deployed(deployed: Tensor, deployment: Deployment) -> tuple[Tensor, Tensor]:
+    """The deployed model's probabilities under the class frequencies that a batch has by it, and these."""
+    counts = NEW_COUNTS * deployment.source_prior
+    prior = posterior_mode(deployed, deployment.mean_prediction, counts, ITERATIONS)
+    return reweight(deployed, prior, deployment.mean_prediction), prior
+
+
+def entropy_by_class(deployment: Deployment) -> Tensor:
+    """Mean entropy of the deployed model's predictions on the labelled data of each class, `[K]`."""
+    unsure = entropy(calibrated_probabilities(deployment, deployment.reference_features))
+    membership = one_hot(deployment.reference.labels, deployment.num_classes, unsure.dtype)
+    counts = membership.sum(0)
+    return torch.where(counts > 0, membership.mT @ unsure / counts.clamp(min=1), unsure.mean())
+
+
+def _chance(posterior: Tensor, probabilities: Tensor) -> Tensor:
+    """How often the most probable classes are right by this posterior."""
+    return posterior.gather(-1, probabilities.argmax(-1, keepdim=True)).mean()
 
 
 def information(probabilities: Tensor) -> Tensor:
     """Mutual information of input and predicted class, in nats."""
     return entropy(probabilities.mean(0)) - entropy(probabilities).mean()
-
-
-def deployed_probabilities(ctx: ClientContext) -> Tensor:
-    """Calibrated class probabilities of the deployed model."""
-    deployment = ctx.deployment
-    logits = deployment.network.classify(deployment.parameters, ctx.deployed_features())
-    return torch.softmax(apply_temperature(logits, deployment.temperature), -1)

@@ -12,7 +12,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.method import Plan, Shared
 from fedade.core.tree import Tree
 
-FORMAT = 2
+FORMAT = 3
 """Version of the files; raised when older ones could no longer be read."""
 
 

@@ -3,17 +3,15 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedade.cli.listening import listening
+from fedade.cli.loading import loading
 from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch
-from fedade.data.locate import search_path
-from fedade.experiments.suites import SUITES, suite_of
-from fedade.experiments.suites.selecting import select
-from fedade.products.run_folder import check_device
-from fedade.products.suite_folder import SuiteRun, run_suite
+
+if TYPE_CHECKING:
+    from fedade.products.suite_folder import SuiteRun
 
 
 class EngineName(StrEnum):
@@ -24,7 +22,7 @@ class EngineName(StrEnum):
 
 
 def bench_command(
-    name: Annotated[str, typer.Argument(metavar="SUITE", help=f"One of {', '.join(SUITES)}.")],
+    name: Annotated[str, typer.Argument(metavar="SUITE", help="See `fedade list suites`.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the suite.", show_default="runs/bench-SUITE")] = None,
     only: Annotated[
         list[str] | None,
@@ -42,6 +40,13 @@ def bench_command(
     json_: Json = False,
 ) -> None:
     """Run a table or a figure of the paper, cell by cell; the same command again continues where it stopped."""
+    with loading():
+        from fedade.cli.listening import listening
+        from fedade.data.locate import search_path
+        from fedade.experiments.suites import suite_of
+        from fedade.experiments.suites.selecting import select
+        from fedade.products.run_folder import check_device
+        from fedade.products.suite_folder import run_suite
     suite, device = suite_of(name), device or "cpu"
     if engine is EngineName.local:
         check_device(device)
@@ -60,7 +65,7 @@ def bench_command(
         raise typer.Exit(1)
 
 
-def _print(done: SuiteRun) -> None:
+def _print(done: "SuiteRun") -> None:
     folder, cells = done.cells.folder, done.cells
     tables = folder / "tables.txt"
     if tables in done.written:

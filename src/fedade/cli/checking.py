@@ -6,12 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedade.checking.checks import CHECKS, checked
-from fedade.checking.trials import trial_scenarios
+from fedade.cli.loading import loading
 from fedade.cli.options import Json, Set
-from fedade.core.paths import cache_dir
-from fedade.experiments.assignments import with_setting
-from fedade.experiments.settings import build_method
 
 
 def check_method_command(
@@ -20,6 +16,12 @@ def check_method_command(
     json_: Json = False,
 ) -> None:
     """Check that a method keeps the promises of every method, on a small scenario; `--set` gives it settings."""
+    with loading():
+        from fedade.checking.checks import CHECKS, checked
+        from fedade.checking.trials import trial_scenarios
+        from fedade.core.paths import cache_dir
+        from fedade.experiments.assignments import with_setting
+        from fedade.experiments.settings import build_method
     method = build_method(name, reduce(with_setting, set_ or [], {}))
     failed = {}
     for check, reason in checked(method, trial_scenarios(cache_dir())):

@@ -5,15 +5,17 @@ from typing import Annotated
 
 import typer
 
-from fedade.listeners import TRACKERS, export
+from fedade.cli.loading import loading
 
 
 def export_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN_OR_SUITE", help="Folder of a run or suite, finished or not.")],
-    to: Annotated[str, typer.Option(help=f"One of {', '.join(TRACKERS)}.")],
+    to: Annotated[str, typer.Option(help="tensorboard or mlflow.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for logs or database.", show_default="in RUN_OR_SUITE")
     ] = None,
 ) -> None:
     """Write what a run or suite recorded to TensorBoard or MLflow; again adds only what is new."""
+    with loading():
+        from fedade.listeners import export
     typer.echo(f"{to}: {export(folder, to, out)} cells of {folder}")

@@ -6,14 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fedade.cli.options import DataDir, Json, Set, What, named_settings
-from fedade.cli.progress import progress_bars
-from fedade.experiments.presets import DEFAULT, PRESETS
-from fedade.flower.app_template import init_app
-from fedade.flower.certificates import make_certificates
-from fedade.flower.submission import CONNECTION, submit_and_watch
-from fedade.flower.trial import CERTIFICATE_DAYS, Trial, trial_task
-from fedade.products.run_folder import fingerprint
+from fedade.cli.loading import loading
+from fedade.cli.options import DEFAULT, DataDir, Json, Set, What
+from fedade.flower.certificates import DAYS, make_certificates
+from fedade.flower.flwr_commands import CONNECTION
 
 app = typer.Typer(
     help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True, add_completion=False
@@ -31,6 +27,12 @@ def up_command(
     json_: Json = False,
 ) -> None:
     """Try a method on this machine: start a SuperLink and SuperNodes, run, and stop all of them."""
+    with loading():
+        from fedade.cli.choosing import named_settings
+        from fedade.cli.progress import progress_bars
+        from fedade.experiments.presets import PRESETS
+        from fedade.flower.trial import Trial, trial_task
+        from fedade.products.run_folder import fingerprint
     task = trial_task(named_settings(what, set_, data_dir), clients)
     name = what if what in PRESETS else Path(what).stem
     folder = (out or Path("runs") / f"flower-{name}-{fingerprint(task.experiment)}").resolve()
@@ -53,6 +55,10 @@ def init_command(
     json_: Json = False,
 ) -> None:
     """Make a Flower app: a shim, one configuration file and, for real streams, the deployment that hosts are given."""
+    with loading():
+        from fedade.cli.choosing import named_settings
+        from fedade.cli.progress import progress_bars
+        from fedade.flower.app_template import init_app
     with progress_bars(quiet=json_) as report:
         made = init_app(folder, named_settings(what, set_, data_dir), report)
     _print_files(made, json_)
@@ -63,7 +69,7 @@ def certs_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of certificates and keys.")],
     host: Annotated[list[str] | None, typer.Option(help="Name or address of the SuperLink; repeatable.")] = None,
     node: Annotated[list[str] | None, typer.Option(help="Client to make a key for; repeatable.")] = None,
-    days: Annotated[int, typer.Option(min=1, help="How long certificates are valid.")] = CERTIFICATE_DAYS,
+    days: Annotated[int, typer.Option(min=1, help="How long certificates are valid.")] = DAYS,
     json_: Json = False,
 ) -> None:
     """Make a certificate authority, a server certificate and node keys; what exists is kept."""
@@ -79,6 +85,9 @@ def run_command(
     json_: Json = False,
 ) -> None:
     """Submit an app to a SuperLink and wait for its end; the same command continues a run that was cut off."""
+    with loading():
+        from fedade.cli.progress import progress_bars
+        from fedade.flower.submission import submit_and_watch
     with progress_bars(quiet=json_) as report:
         run, status = submit_and_watch(folder, superlink, out, deployment, report)
     typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")

@@ -6,14 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fedade.cli.loading import loading
+from fedade.cli.options import DEFAULT
 from fedade.cli.tables import print_entries
-from fedade.data.inventory import describe
-from fedade.experiments.presets import DEFAULT, PRESETS
-from fedade.experiments.suites import SUITES
-from fedade.maths.schedules import SCHEDULES, VARIANTS
-from fedade.methods import METHODS, installed_methods, method_class
-from fedade.models import MODELS
-from fedade.parts.measures import MEASURES
 
 Entries = list[dict[str, Any]]
 
@@ -35,10 +30,14 @@ def list_command(
     json_: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     """List what can be named on the command line and in configurations."""
-    print_entries(_LISTINGS[kind](), json_)
+    with loading():
+        entries = _LISTINGS[kind]()
+    print_entries(entries, json_)
 
 
 def _methods() -> Entries:
+    from fedade.methods import METHODS, installed_methods, method_class
+
     made = {name: method_class(name)() for name in (*METHODS, *installed_methods())}
     return [
         {
@@ -63,16 +62,28 @@ _NAMED_OTHERWISE = {
 """Models that are not in the registry: made elsewhere, or of texts."""
 
 
+def _datasets() -> Entries:
+    from fedade.data.inventory import describe
+
+    return describe()
+
+
 def _models() -> Entries:
+    from fedade.models import MODELS
+
     ours = {name: (body.__doc__ or "").splitlines()[0] for name, body in MODELS.items()}
     return [{"name": name, "summary": summary} for name, summary in {**ours, **_NAMED_OTHERWISE}.items()]
 
 
 def _schedules() -> Entries:
+    from fedade.maths.schedules import SCHEDULES, VARIANTS
+
     return [{"name": name, "variants": ", ".join(VARIANTS)} for name in SCHEDULES]
 
 
 def _measures() -> Entries:
+    from fedade.parts.measures import MEASURES
+
     return [
         {
             "name": name,
@@ -85,10 +96,14 @@ def _measures() -> Entries:
 
 
 def _presets() -> Entries:
+    from fedade.experiments.presets import PRESETS
+
     return [{"name": name, "default": name == DEFAULT, **_flat(make())} for name, make in PRESETS.items()]
 
 
 def _suites() -> Entries:
+    from fedade.experiments.suites import SUITES
+
     return [
         {"name": suite.name, "summary": suite.summary, "cells": len(suite.cells(suite.seeds))}
         for suite in SUITES.values()
@@ -102,7 +117,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 _LISTINGS: Mapping[Kind, Callable[[], Entries]] = {
     Kind.methods: _methods,
-    Kind.datasets: describe,
+    Kind.datasets: _datasets,
     Kind.models: _models,
     Kind.schedules: _schedules,
     Kind.measures: _measures,

@@ -5,19 +5,21 @@ import time
 
 import typer
 
-from fedade.cli.options import DataDir, Device, Json, Set, What, named_settings
-from fedade.cli.progress import progress_bars
-from fedade.core.paths import cache_dir
-from fedade.experiments.presets import DEFAULT
-from fedade.experiments.settings import experiment_from
-from fedade.products.run_folder import check_device
-from fedade.scenarios import build_deployment
+from fedade.cli.loading import loading
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What
 
 
 def pretrain_command(
     what: What = DEFAULT, set_: Set = None, device: Device = None, data_dir: DataDir = None, json_: Json = False
 ) -> None:
     """Train and store the model that an experiment deploys; runs of the same settings then find it ready."""
+    with loading():
+        from fedade.cli.choosing import named_settings
+        from fedade.cli.progress import progress_bars
+        from fedade.core.paths import cache_dir
+        from fedade.experiments.settings import experiment_from
+        from fedade.products.run_folder import check_device
+        from fedade.scenarios import build_deployment
     experiment = experiment_from(named_settings(what, set_, data_dir, device))
     begun = time.monotonic()
     with progress_bars(quiet=json_) as report:

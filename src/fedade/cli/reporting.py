@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.products.suite_report import printed_tables, write_any_report
+from fedade.cli.loading import loading
 
 
 def report_command(
@@ -15,5 +15,7 @@ def report_command(
     ] = None,
 ) -> None:
     """Write the report page of runs and suites again, and the figures of runs, from what their folders hold."""
+    with loading():
+        from fedade.products.suite_report import printed_tables, write_any_report
     for folder in folders:
         typer.echo(f"report: {write_any_report(folder)}" if table is None else printed_tables(folder, table))

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedade.cli.loading import loading
 from fedade.core.errors import FedadeError
-from fedade.products.documents import write_documents
-from fedade.products.results_file import add_results
 
 app = typer.Typer(
     help="Keep results as data, and tables that are made of them.", no_args_is_help=True, add_completion=False
@@ -24,6 +23,8 @@ def add_command(
     name: Annotated[str | None, typer.Option(help="Name of the file.", show_default="the suite's")] = None,
 ) -> None:
     """Add the finished cells of folders to files of results; adding again changes nothing."""
+    with loading():
+        from fedade.products.results_file import add_results
     for folder in folders:
         added = add_results(folder, results, name)
         instead = f", {added.replaced} of them instead of lines with another fingerprint" if added.replaced else ""
@@ -40,6 +41,8 @@ def write_command(
     check: Annotated[bool, typer.Option("--check", help="Change nothing, and fail where something would.")] = False,
 ) -> None:
     """Make the tables of Markdown files again from the files of results."""
+    with loading():
+        from fedade.products.documents import write_documents
     changed = write_documents(documents, results, check)
     if check and changed:
         raise FedadeError(f"not as the results say: {', '.join(map(str, changed))}; run `fedade results write`")

@@ -2,22 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from fedade.cli.listening import listening
-from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, What, settings_with
+from fedade.cli.loading import loading
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, Track, Watch, What
 from fedade.cli.tables import terminal_table
-from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.experiments.assignments import refuse_idle
-from fedade.experiments.presets import DEFAULT, PRESETS, settings_from
-from fedade.experiments.settings import Experiment, Settings, experiment_from
-from fedade.products.run_folder import CONFIG, Run, fingerprint, run
-from fedade.reporting.results import rows, run_table
-from fedade.reporting.table_model import texts
+
+if TYPE_CHECKING:
+    from fedade.experiments.settings import Experiment
+    from fedade.products.run_folder import Run
 
 
 def run_command(
@@ -35,6 +32,13 @@ def run_command(
     json_: Json = False,
 ) -> None:
     """Run methods on a scenario; without arguments, the main comparison on the default data."""
+    with loading():
+        from fedade.cli.choosing import settings_with
+        from fedade.cli.listening import listening
+        from fedade.experiments.assignments import refuse_idle
+        from fedade.experiments.presets import PRESETS, settings_from
+        from fedade.experiments.settings import experiment_from
+        from fedade.products.run_folder import fingerprint, run
     settings, folder = _resumed(resume) if resume else (settings_from(what), out)
     if method:
         settings["methods"] = method
@@ -43,7 +47,7 @@ def run_command(
     experiment = experiment_from(settings_with(settings, set_, data_dir, device))
     refuse_idle(set_ or [], [entry.method for entry in experiment.methods])
     experiment = experiment.identified()
-    folder = folder or Path("runs") / f"{_name(what)}-{fingerprint(experiment)}"
+    folder = folder or Path("runs") / f"{what if what in PRESETS else Path(what).stem}-{fingerprint(experiment)}"
     with listening(folder, json_, track, watch) as listener:
         done = run(experiment, folder, listener, jobs)
     if json_:
@@ -56,17 +60,19 @@ def run_command(
         raise typer.Exit(1)
 
 
-def _resumed(folder: Path) -> tuple[Settings, Path]:
+def _resumed(folder: Path) -> tuple[dict[str, Any], Path]:
+    from fedade.core import storage
+    from fedade.products.run_folder import CONFIG
+
     if not (folder / CONFIG).is_file():
         raise FedadeError(f"--resume {folder}: there is no run in this folder (no {CONFIG})")
     return storage.read_yaml(folder / CONFIG), folder
 
 
-def _name(what: str) -> str:
-    return what if what in PRESETS else Path(what).stem
+def _print(experiment: "Experiment", done: "Run") -> None:
+    from fedade.reporting.results import rows, run_table
+    from fedade.reporting.table_model import texts
 
-
-def _print(experiment: Experiment, done: Run) -> None:
     if not done.results:
         return
     scenario = experiment.scenario

@@ -2,26 +2,26 @@
 
 import json
 from dataclasses import replace
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.console import Console
 
+from fedade.cli.loading import loading
 from fedade.cli.options import Device, Json
-from fedade.cli.progress import progress_bars
 from fedade.cli.tables import terminal_table
 from fedade.core.errors import FedadeError
-from fedade.core.precision import Precision
-from fedade.products.run_folder import check_device
-from fedade.speed.measuring import Speed, measure
-from fedade.speed.workload import WORKS
+
+if TYPE_CHECKING:
+    from fedade.core.precision import Precision
+    from fedade.speed.measuring import Speed
 
 GIGA = 1e9
 
 
 def speed_command(
     device: Device = None,
-    work: Annotated[str, typer.Option(help=f"What is done: {', '.join(WORKS)}.")] = "cifar10",
+    work: Annotated[str, typer.Option(help="What is done: cifar10 or tiny-imagenet.")] = "cifar10",
     precision: Annotated[
         list[str] | None, typer.Option(help="float32, tf32 or bf16; repeatable. [default: all that the device has]")
     ] = None,
@@ -34,6 +34,11 @@ def speed_command(
     json_: Json = False,
 ) -> None:
     """Time the simulator against a plain client-by-client loop, on the same work. No dataset is needed."""
+    with loading():
+        from fedade.cli.progress import progress_bars
+        from fedade.products.run_folder import check_device
+        from fedade.speed.measuring import measure
+        from fedade.speed.workload import WORKS
     if work not in WORKS:
         raise FedadeError(f"--work {work}: unknown; choose from {', '.join(WORKS)}")
     usual, device = WORKS[work], device or "cpu"
@@ -53,7 +58,9 @@ def speed_command(
         _print(found)
 
 
-def _precisions(asked: list[str] | None, device: str) -> tuple[Precision, ...]:
+def _precisions(asked: list[str] | None, device: str) -> "tuple[Precision, ...]":
+    from fedade.core.precision import Precision
+
     possible: tuple[Precision, ...] = get_args(Precision) if device.startswith("cuda") else ("float32",)
     for name in asked or ():
         if name not in possible:
@@ -61,7 +68,7 @@ def _precisions(asked: list[str] | None, device: str) -> tuple[Precision, ...]:
     return tuple(name for name in possible if name in asked) if asked else possible
 
 
-def _print(found: Speed) -> None:
+def _print(found: "Speed") -> None:
     console, work = Console(), found.work
     console.print(
         f"{work.model}, {work.clients} clients, {work.participants} participants, {work.rounds} rounds a timestep, "

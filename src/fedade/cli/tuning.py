@@ -4,22 +4,18 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedade.cli.options import DataDir, Device, Json, Set, What, named_settings
-from fedade.cli.progress import progress_bars
+from fedade.cli.loading import loading
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What
 from fedade.core.errors import FedadeError
-from fedade.core.events import Listener
-from fedade.experiments.presets import DEFAULT
-from fedade.experiments.settings import experiment_from
-from fedade.products.run_folder import check_device
-from fedade.reporting.trials import picture_of_trials
-from fedade.runner.work import Worker
-from fedade.tuning.trials import Tuning
+
+if TYPE_CHECKING:
+    from fedade.tuning.trials import Tuning
 
 Picture = Annotated[
     Path | None, typer.Option("--picture", help="Draw the trials into this file (.svg, .png or .pdf).", dir_okay=False)
@@ -37,13 +33,20 @@ def tune_command(
     json_: Json = False,
 ) -> None:
     """Find a method's constants for a deployed model, on drift simulated from held-out labelled data alone."""
+    with loading():
+        from fedade.cli.choosing import named_settings
+        from fedade.cli.progress import cell_bars
+        from fedade.experiments.settings import experiment_from
+        from fedade.products.run_folder import check_device
+        from fedade.reporting.trials import picture_of_trials
+        from fedade.runner.work import Worker
     settings = named_settings(what, [*(set_ or []), f"{method}.constants=calibrated"], data_dir, device)
     experiment = experiment_from({**settings, "methods": [method]})
     experiment = experiment.of_one(experiment.entry, experiment.seeds[0])
     check_device(experiment.execution.device)
     begun = time.monotonic()
-    with progress_bars(quiet=json_) as report:
-        tuning = Worker(_Reporting(report)).tuning(experiment.build_method(), experiment)
+    with cell_bars("tune", quiet=json_) as listener:
+        tuning = Worker(listener).tuning(experiment.build_method(), experiment)
     if picture is not None:
         try:
             picture_of_trials([trial.score for trial in tuning.trials], tuning.source, method).savefig(picture)
@@ -67,17 +70,7 @@ def tune_command(
     typer.echo(json.dumps({method: tuning.chosen}))
 
 
-class _Reporting(Listener):
-    """Tells the progress bars what is being prepared."""
-
-    def __init__(self, report: Any) -> None:
-        self.report = report
-
-    def on_preparation(self, title: str, done: int, of: int) -> None:
-        self.report(title, done, of)
-
-
-def _table(tuning: Tuning, method: str) -> Table:
+def _table(tuning: "Tuning", method: str) -> Table:
     table = Table(title=f"{method} on simulated drift; the deployed model has {100 * tuning.source:.2f} %")
     table.add_column("trial", justify="right")
     table.add_column("where data drift", justify="right")

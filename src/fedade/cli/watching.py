@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.listeners.server import LiveServer
-from fedade.listeners.stored import require_folder
+from fedade.cli.loading import loading
 
 
 def watch_command(
@@ -16,6 +15,9 @@ def watch_command(
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Show a page that follows a run or suite, also one in another process; Ctrl-C ends the page, not the run."""
+    with loading():
+        from fedade.listeners.server import LiveServer
+        from fedade.listeners.stored import require_folder
     with LiveServer(require_folder(folder), port) as server:
         typer.echo(f"watching {folder}: {server.address} (Ctrl-C to end)")
         if open_:

@@ -7,17 +7,22 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from fedade.core.errors import FedadeError
+from fedade.core.optional import OptionalModule
 from fedade.core.paths import cache_dir
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Files of datasets and results are read without PyTorch, which takes seconds to import.
+safetensors_torch: Any = OptionalModule("safetensors.torch")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -89,13 +94,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> None:
     """Replace a safetensors file at once."""
     whole = {name: value.detach().contiguous().cpu().clone() for name, value in tensors.items()}
-    write_bytes(path, save(whole, dict(metadata)))
+    write_bytes(path, safetensors_torch.save(whole, dict(metadata)))
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, str]]":
     """Tensors and metadata of a safetensors file."""
     with _opened(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset as TorchDataset
 
 from fedade.core.errors import FedadeError
 from fedade.core.importing import import_attribute
+from fedade.core.optional import OptionalModule
 from fedade.data.cache import decoded
 from fedade.data.corruptions import PUBLISHED
 from fedade.data.dataset import Dataset
@@ -24,7 +25,8 @@ from fedade.data.readers.arrays import read_arrays
 from fedade.data.readers.folders import ImageFolder
 from fedade.data.specs import CorruptedSpec, Spec, TextSpec
 from fedade.data.texts import TextDataset, TextInput
-from fedade.data.torch_dataset import from_torch
+
+torch_dataset: Any = OptionalModule("fedade.data.torch_dataset")  # PyTorch, which other data do without
 
 DATASETS: Mapping[str, Spec] = {
     "digits": DIGITS,
@@ -113,11 +115,8 @@ def _own_arrays(name: str, location: str) -> Dataset:
 
 
 def _own_torch(name: str, location: str) -> Dataset:
-    value = import_attribute(location, name, "torch:package.module:attribute")
-    if callable(value) and not isinstance(value, TorchDataset):
-        value = value()
-    train, test = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
-    return from_torch(train, test, name)
+    read: Dataset = torch_dataset.from_named(import_attribute(location, name, "torch:package.module:attribute"), name)
+    return read
 
 
 OWN_DATA: Mapping[str, Callable[[str, str], Dataset]] = {

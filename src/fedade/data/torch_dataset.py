@@ -17,6 +17,14 @@ from fedade.data.labels import checked_labels
 from fedade.data.readers.arrays import checked_inputs
 
 
+def from_named(value: Any, name: str) -> Dataset:
+    """What a user named: a dataset, a pair of a training and a test dataset, or a function that returns either."""
+    if callable(value) and not isinstance(value, TorchDataset):
+        value = value()
+    train, test = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    return from_torch(train, test, name)
+
+
 def from_torch(dataset: TorchDataset[Any], test: TorchDataset[Any] | None = None, name: str = "torch") -> Dataset:
     """The dataset with its inputs stacked: bytes stay bytes, rows of whole numbers stay so, others become float32.
 

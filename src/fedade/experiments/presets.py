@@ -187,8 +187,6 @@ PRESETS: Mapping[str, Callable[[], Settings]] = {
     "own": own,
 }
 
-DEFAULT = "digits-label"
-
 
 def settings_from(source: str) -> Settings:
     """The settings of a preset, or of a YAML file (which may build on one: `preset: NAME`)."""

@@ -18,6 +18,8 @@ oid: Any = OptionalModule("cryptography.x509.oid", "flower")
 CA, CA_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
 LOOPBACK = ("localhost", "127.0.0.1")
+DAYS = 365
+"""How long certificates are valid, unless the user says otherwise."""
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], days: int) -> list[Path]:

@@ -13,9 +13,8 @@ from pathlib import Path
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.flower.certificates import CA, SERVER, SERVER_KEY, NodeFiles
-from fedade.flower.flwr_commands import flwr
+from fedade.flower.flwr_commands import CONNECTION, flwr
 from fedade.flower.processes import Process, flower_program
-from fedade.flower.submission import CONNECTION
 
 HOST = "127.0.0.1"
 _PORTS = range(20_000, 32_000)

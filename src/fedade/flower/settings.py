@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from fedade.core import storage
 from fedade.core.choices import hint
@@ -68,6 +68,12 @@ class PrivacySettings(_Frozen):
     """The run ends, loudly, before it would spend more."""
 
 
+def _everything_or_columns(written: Any) -> Any:
+    if isinstance(written, str) and written != "everything":
+        raise ValueError(f"write everything, or a list of columns: [{written}]")
+    return written
+
+
 class FlowerSettings(_Frozen):
     """How a run meets its clients."""
 
@@ -86,7 +92,7 @@ class FlowerSettings(_Frozen):
     timestep_seconds: float = Field(0.0, ge=0)
     """Shortest time from one timestep to the next."""
     stream: StreamSettings = PartitionStream()
-    share: Literal["everything"] | tuple[str, ...] = ()
+    share: Annotated[Literal["everything"] | tuple[str, ...], BeforeValidator(_everything_or_columns)] = ()
     """Columns of the trace that clients may tell the server: the diagnostics that the user agrees to share."""
     track: tuple[str, ...] = ()
     """Tracking systems that the server also writes to, of what clients share: tensorboard, mlflow."""
@@ -152,7 +158,10 @@ def task_from(settings: Mapping[str, Any]) -> FlowerTask:
     except ValidationError as error:
         found = error.errors(include_url=False)[0]
         path = ".".join(("flower", *(str(part) for part in found["loc"])))
-        raise FedadeError(f"{path}: {found['msg'].removeprefix('Value error, ')}; see docs/flower.md") from error
+        said = f"{found['msg'].removeprefix('Value error, ')}; see docs/flower.md"
+        if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
+            said = f"there is no such setting{hint(str(found['loc'][0]), FlowerSettings.model_fields)}"
+        raise FedadeError(f"{path}: {said}") from error
     _refuse_unfit(task)
     return task
 

@@ -8,9 +8,6 @@ from fedade.core.events import Report
 from fedade.flower.flwr_commands import refuse_failed, run_status, submit
 from fedade.flower.settings import read_task
 
-CONNECTION = "fedade"
-"""What the SuperLink is called in Flower's own configuration, unless the user says otherwise."""
-
 POLL_SECONDS = 5.0
 
 

@@ -16,19 +16,17 @@ from fedade.core.events import Report
 from fedade.core.paths import cache_dir
 from fedade.experiments.settings import merged
 from fedade.flower.app_template import write_app
-from fedade.flower.certificates import LOOPBACK, make_certificates
+from fedade.flower.certificates import DAYS, LOOPBACK, make_certificates
 from fedade.flower.federation import FlowerFederation, free_ports, wait_for_port
-from fedade.flower.flwr_commands import refuse_failed, run_status, submit
+from fedade.flower.flwr_commands import CONNECTION, refuse_failed, run_status, submit
 from fedade.flower.identity import numbered_name
 from fedade.flower.processes import Process, ProcessGroup, Supervised
 from fedade.flower.run_folder import STATUS, read_status
 from fedade.flower.settings import FlowerTask, task_from
-from fedade.flower.submission import CONNECTION
 from fedade.products.run_folder import CONFIG
 from fedade.runner.store import claim
 from fedade.scenarios import build_deployment
 
-CERTIFICATE_DAYS = 365
 POLL_SECONDS = 0.5
 LIST_SECONDS = 30.0
 """Between two questions to Flower itself, each of which starts a program."""
@@ -69,7 +67,7 @@ class Trial:
         write_app(folder / "app", self.task)
         certificates = None if self.insecure else folder / "certificates"
         if certificates is not None:
-            make_certificates(certificates, LOOPBACK, names, CERTIFICATE_DAYS)
+            make_certificates(certificates, LOOPBACK, names, DAYS)
         port, *node_ports = free_ports(1 + len(names))
         federation = FlowerFederation(folder, certificates, port)
         federation.write_connection()

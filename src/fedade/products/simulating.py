@@ -82,7 +82,7 @@ class Results:
 
 
 def simulate(
-    methods: Sequence[str | Mapping[str, Any] | Method],
+    methods: str | Mapping[str, Any] | Method | Sequence[str | Mapping[str, Any] | Method],
     scenario: str | Mapping[str, Any] | Deployment = "digits-label",
     streams: Streams | StreamsOfSeed | None = None,
     *,
@@ -94,10 +94,10 @@ def simulate(
 ) -> Results:
     """Run methods on drifting clients with hidden labels, or continue where an earlier call stopped.
 
-    `methods` are names, `{name: settings}` or objects. `scenario` is a preset, a file, settings as a file would hold
-    them (with `preset` to build on one), or a deployment of yours with its `streams` (`drifting_streams`,
-    `recorded_streams`, or a function from a seed to them). `protocol` has the rounds and who takes part; listeners hear
-    of every timestep. Without `out` the folder is `runs/NAME-HASH`.
+    `methods` are names, `{name: settings}` or objects, or one of them. `scenario` is a preset, a file, settings as a
+    file would hold them (with `preset` to build on one), or a deployment of yours with its `streams`
+    (`drifting_streams`, `recorded_streams`, or a function from a seed to them). `protocol` has the rounds and who takes
+    part; listeners hear of every timestep. Without `out` the folder is `runs/NAME-HASH`.
 
     >>> import tempfile, torch, fedade
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
@@ -110,7 +110,8 @@ def simulate(
     (['source', 'fed-ade-plus'], 16)
     """
     testbed, settings, name = _prepared(scenario, streams, seeds)
-    chosen = [_written(method) for method in methods]
+    several = [methods] if isinstance(methods, str | Mapping | Method) else methods
+    chosen = [_written(method) for method in several]
     asked = {"methods": chosen, "seeds": list(seeds), "protocol": {**settings.get("protocol", {}), **(protocol or {})}}
     experiment = experiment_from(in_present_words({**settings, **asked}))
     if testbed is None:

