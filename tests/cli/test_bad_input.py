@@ -80,7 +80,7 @@ def test_an_output_folder_that_is_a_file_is_named(fedade, tmp_path):
     (tmp_path / "taken").write_text("mine")
     done = fedade("run", *TINY, "--method", "source", "--out", "taken")
     assert done.returncode == 2
-    assert "taken: File exists; choose another folder with --out" in done.stderr
+    assert "taken: File exists; choose another place (on the command line: --out)" in done.stderr
 
 
 def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_output(fedade, monkeypatch):

@@ -27,6 +27,8 @@ safetensors_torch: Any = OptionalModule("safetensors.torch")
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file at once."""
+    if not path.name:
+        raise FedadeError(f"cannot write {path}: a folder, not a file; {other_place(path)}")
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +54,7 @@ def other_place(path: Path) -> str:
     """What to do where nothing can be written."""
     if path.resolve().is_relative_to(cache_dir().resolve()):
         return "set FEDADE_CACHE to a folder that can be written, and has room"
-    return "choose another folder with --out, or make room"
+    return "choose another place (on the command line: --out), or make room"
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
