@@ -13,6 +13,7 @@ from fedade.core.errors import FedadeError
 from fedade.flower.checks import check_update
 from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
+from fedade.flower.settings import FlowerSettings
 from fedade.flower.wire import TURN, Answer, TurnOutcome
 
 from .traces import told
@@ -25,7 +26,7 @@ def update(**changed) -> Answer:
 
 
 def check(answer: Answer, max_update: float = 10.0) -> None:
-    check_update(answer, SHARED, SHARED, max_update)
+    check_update(answer, SHARED, SHARED, FlowerSettings(max_update=max_update))
 
 
 def test_what_was_asked_for_is_let_through():
@@ -43,6 +44,8 @@ def test_what_was_asked_for_is_let_through():
         (update(c=torch.ones(1)), r"holds \['body.c'\]"),
         (Answer(TurnOutcome.done, 5), "lacks"),
         (Answer(TurnOutcome.done, 0, SHARED), "counts no sample"),
+        (Answer(TurnOutcome.done, 10_001, SHARED), "counts 10001 samples, more than 10000"),
+        (Answer(TurnOutcome.no_data, 5, SHARED), "holds an update, but says no-data"),
         (update(a=torch.full((3,), 1e3)), "moves by"),
     ],
 )

@@ -7,6 +7,7 @@ last timestep one more turn closes it.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import torch
 from flwr.app import RecordDict
+from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.deployment import Deployment
@@ -22,7 +24,8 @@ from fedade.core.method import FederatedMethod
 from fedade.core.seeds import Seeds
 from fedade.engine.attendance import Rounds
 from fedade.flower import checkpoint
-from fedade.flower.checkpoint import Progress
+from fedade.flower.bounds import RECENT, ROUNDING, bounded_weights, distance, learnt_bound, scaled_back
+from fedade.flower.checkpoint import Progress, count
 from fedade.flower.checks import check_update
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Member, Roster
@@ -169,12 +172,10 @@ class Server:
         """An answer that counts, or None; a refused one is named and counted, and is as if it had never come."""
         try:
             answer = read_answer(content)
-            if trains:
-                check_update(answer, named_leaves(self.forms.uplink), shared, self.task.flower.max_update)
-            elif answer.uplink:
-                raise FedadeError("it was not asked for one")
+            asked = named_leaves(self.forms.uplink) if trains else None
+            check_update(answer, asked, shared, self.task.flower)
         except FedadeError as error:
-            self.progress.refused[member.name] = self.progress.refused.get(member.name, 0) + 1
+            count(self.progress.refused, member.name)
             log.warning("update of %s refused: %s", member.name, error)
             return None
         if answer.outcome is TurnOutcome.failed:
@@ -196,14 +197,18 @@ class Server:
     def _aggregate(self, method: FederatedMethod, updates: Mapping[Member, Answer]) -> None:
         """The server's part of a round, over updates in the order of the clients' numbers."""
         ordered = sorted(updates, key=lambda member: member.number)
-        uplinks = tree.stack([tree_like(self.forms.uplink, updates[member].uplink) for member in ordered])
-        samples = torch.tensor([float(updates[member].samples) for member in ordered])
-        # One client's influence is bounded only where all count alike.
-        weights = samples if self.account is None else torch.ones_like(samples)
+        sent = self._within_bounds({member: updates[member].uplink for member in ordered})
+        uplinks = tree.stack([tree_like(self.forms.uplink, uplink) for uplink in sent])
         with torch.no_grad():
             broadcast, downlinks = method.aggregate(
-                self.deployment, self.progress.shared, centred(uplinks, self.task.flower), weights
+                self.deployment,
+                self.progress.shared,
+                centred(uplinks, self.task.flower),
+                self._weights([updates[member].samples for member in ordered]),
             )
+        if not all(leaf.isfinite().all() for leaf in tree.leaves(broadcast)):
+            log.warning("turn %d: the average holds NaN or infinite values; not used", self.progress.turn)
+            return
         if self.account is not None:
             broadcast = self.account.release(broadcast, len(ordered))
         self.progress.shared, self.progress.version = broadcast, self.progress.version + 1
@@ -213,3 +218,27 @@ class Server:
             member.participated += 1
             member.bytes_sent += tree.num_bytes(uplinks) // len(ordered)
             member.bytes_received += tree.num_bytes(broadcast) + tree.num_bytes(downlink)
+
+    def _within_bounds(self, uplinks: Mapping[Member, Named]) -> list[Named]:
+        """Updates of which none moves farther than privacy allows or, without it, than a multiple of what others do."""
+        shared, before, settings = named_leaves(self.progress.shared), self.progress.distances, self.task.flower
+        distances = {member: distance(uplink, shared) for member, uplink in uplinks.items()}
+        bound = math.inf
+        if self.account is not None:
+            # One that depends on the data would let a client be seen in how the others were scaled.
+            bound = self.account.settings.clipping_norm
+        elif settings.outlier_factor is not None:
+            bound = learnt_bound(list(distances.values()), before, settings.outlier_factor)
+        self.progress.distances = [*before, *distances.values()][-RECENT:]
+        for member, moved in distances.items():
+            if moved > bound * ROUNDING:
+                count(self.progress.scaled_back, member.name)
+                log.warning("update of %s moves by %.3g; scaled back to %.3g", member.name, moved, bound)
+        return [scaled_back(uplink, shared, bound) for uplink in uplinks.values()]
+
+    def _weights(self, samples: list[int]) -> Tensor:
+        """How much each participant counts."""
+        counts, factor = torch.tensor(samples, dtype=torch.float32), self.task.flower.outlier_factor
+        if self.account is not None:  # one client's influence is bounded only where all count alike
+            return torch.ones_like(counts)
+        return counts if factor is None else bounded_weights(counts, factor)

@@ -138,6 +138,7 @@ def _figures(server: Server) -> dict[str, object]:
         "clients": [member.name for member in server.roster],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
+        "scaled_back": server.progress.scaled_back,
         "unanswered": server.progress.unanswered,
         "privacy": None if server.account is None else server.account.spent(),
     }

@@ -1,0 +1,121 @@
+"""One client lies, in every way that its messages allow: it is named and not counted, and the others go on."""
+
+import logging
+
+import pytest
+import torch
+
+from fedade.core import trace
+from fedade.flower.bounds import distance
+from fedade.flower.privacy import PrivacyAccount
+from fedade.flower.run_folder import read_status
+from fedade.flower.server import Server
+from fedade.flower.server_app import adapt
+from fedade.flower.wire import named_leaves
+
+from .hostile import corrupt, like, measure, replace_uplink, say, uplink
+from .traces import told
+
+LIAR = "client-0002"
+SHORT = {"quorum": 0.75, "retries": 0, "timeout_seconds": 5.0}
+EVERYBODY = {"protocol": {"participation": 1.0, "rounds": 1}, "flower": SHORT}
+
+
+@pytest.fixture
+def attacked(make_task, make_grid, tmp_path, caplog):
+    """A run of four clients of whom one lies; its status, and the task for its trace."""
+
+    def run(change, **settings):
+        task = make_task(**{**EVERYBODY, **settings})
+        grid = make_grid(task)
+        corrupt(grid, LIAR, change)
+        with caplog.at_level(logging.WARNING, "flwr.fedade"):
+            adapt(task, grid, tmp_path / "out")
+        return read_status(tmp_path / "out"), told(task, tmp_path / "out")
+
+    return run
+
+
+def no_data_with_nan(content):
+    if tensors := uplink(content):
+        say(content, outcome="no-data")
+        replace_uplink(content, like(tensors, float("nan")))
+
+
+def countless_samples(content):
+    if tensors := uplink(content):
+        measure(content, samples=2**62)
+        replace_uplink(content, like(tensors, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (no_data_with_nan, "it holds an update, but says no-data"),
+        (countless_samples, f"it counts {2**62} samples, more than"),
+    ],
+)
+def test_what_would_have_walked_around_the_checks_is_refused(attacked, caplog, change, reason):
+    status, rows = attacked(change)
+    assert status["refused"] == {LIAR: 2}
+    assert f"update of {LIAR} refused: {reason}" in caplog.text
+    assert trace.column(trace.where(rows, client=2), "participated").tolist() == [0, 0]
+    assert trace.column(trace.where(rows, client=1), "participated").tolist() == [1, 1]
+
+
+def test_a_minority_moves_the_average_no_farther_than_the_fleets_own_updates_do(attacked, monkeypatch, caplog):
+    moves, aggregate = [], Server._aggregate
+
+    def measured(self, method, updates):
+        before = named_leaves(self.progress.shared)
+        honest = [distance(answer.uplink, before) for member, answer in updates.items() if member.name != LIAR]
+        aggregate(self, method, updates)
+        moves.append(distance(named_leaves(self.progress.shared), before) / max(honest))
+
+    def far_off(content):
+        if tensors := uplink(content):
+            replace_uplink(content, {name: value - 0.05 for name, value in tensors.items()})
+
+    monkeypatch.setattr(Server, "_aggregate", measured)
+    status, _ = attacked(far_off)
+    assert status["scaled_back"] == {LIAR: 2}
+    assert f"update of {LIAR} moves by" in caplog.text
+    assert all(move < 1.6 for move in moves)  # (3 honest + 3 medians of the liar) / 4
+
+
+def test_honest_clients_are_not_scaled_back(attacked):
+    status, _ = attacked(lambda content: None)
+    assert status["scaled_back"] == status["refused"] == {}
+
+
+def test_an_average_that_is_no_number_is_not_told_to_anybody(attacked, monkeypatch, caplog):
+    from fedade.methods.fed_ade import FedAde
+
+    monkeypatch.setattr(
+        FedAde, "aggregate", lambda _self, _deployment, shared, *_: (like(dict(shared), float("nan")), ())
+    )
+    status, rows = attacked(lambda content: None)
+    assert status["finished"]
+    assert "the average holds NaN or infinite values" in caplog.text
+    assert trace.column(rows, "n").tolist() == [12] * 8
+
+
+def test_the_server_clips_what_a_private_client_did_not(attacked, monkeypatch):
+    released = []
+
+    def release(self, broadcast, participants):
+        released.append(named_leaves(broadcast))
+        return broadcast
+
+    monkeypatch.setattr(PrivacyAccount, "release", release)
+    norm = 1e-4
+
+    def unclipped(content):
+        if tensors := uplink(content):
+            replace_uplink(content, {name: value + 0.01 for name, value in tensors.items()})
+
+    status, _ = attacked(unclipped, flower={**SHORT, "privacy": {"noise_multiplier": 1.0, "clipping_norm": norm}})
+    assert status["scaled_back"] == {LIAR: 2}
+    assert len(released) == 2
+    assert distance(released[1], released[0]) <= norm * 1.01
+    assert all(torch.isfinite(value).all() for value in released[1].values())
