@@ -11,6 +11,7 @@ from fedade.flower.privacy import PrivacyAccount
 from fedade.flower.run_folder import read_status
 from fedade.flower.server import Server
 from fedade.flower.server_app import adapt
+from fedade.flower.settings import SHAREABLE
 from fedade.flower.wire import named_leaves
 
 from .hostile import corrupt, like, measure, replace_uplink, say, uplink
@@ -119,3 +120,69 @@ def test_the_server_clips_what_a_private_client_did_not(attacked, monkeypatch):
     assert len(released) == 2
     assert distance(released[1], released[0]) <= norm * 1.01
     assert all(torch.isfinite(value).all() for value in released[1].values())
+
+
+@pytest.mark.parametrize(
+    ("told_instead", "reason"),
+    [
+        ({"measure.client": 0.0}, "there is no column client to tell"),
+        ({"measure.timestep": 1.0}, "there is no column timestep to tell"),
+        ({"measure.bytes_sent": 1.0}, "there is no column bytes_sent to tell"),
+        ({"measure.accuracy_post": 5.0}, "accuracy_post is 5, expected 0 to 1"),
+        ({"measure.accuracy_post": float("nan")}, "accuracy_post is nan, expected 0 to 1"),
+        ({"measure.accuracy_post": [0.1, 0.2]}, "accuracy_post is a list, expected a number"),
+        ({"measure.learning_rate": -1.0}, "learning_rate is -1, expected 0 to inf"),
+        ({"measure.s": float("inf")}, "s is inf, expected a finite number"),
+        ({"measure.true_prior": [0.5, 0.5]}, "true_prior has 2 numbers, expected 10"),
+        ({"measure.true_prior": 1.0}, "true_prior is a number, expected a list"),
+        ({"measure.true_prior": [2.0] * 10}, "true_prior is 2, expected 0 to 1"),
+        ({"row.timestep": 2}, "it is of timestep 2, not 1"),
+        ({"row.samples": 2**62}, f"it counts {2**62} samples, more than"),
+    ],
+    ids=str,
+)
+def test_a_row_that_is_not_the_clients_own_is_left_out_of_the_trace(attacked, caplog, told_instead, reason):
+    def change(content):
+        if content.metric_records["metrics"].get("row.timestep") == 1:
+            measure(content, **told_instead)
+
+    status, rows = attacked(change, methods=["fix-lr-mid"])
+    assert status["refused"] == {LIAR: 1}
+    assert f"row of {LIAR} refused: {reason}" in caplog.text
+    assert trace.column(trace.where(rows, client=2), "n").tolist() == [0, 12]
+    assert trace.column(trace.where(rows, client=1), "n").tolist() == [12, 12]
+    assert set(rows.column_names) <= {
+        "method",
+        "seed",
+        "client",
+        "timestep",
+        "n",
+        "participated",
+        "bytes_sent",
+        "bytes_received",
+        *SHAREABLE,
+    }
+
+
+def test_a_row_is_told_once_and_only_when_its_timestep_closes(attacked, caplog):
+    def change(content):
+        if "row.timestep" not in content.metric_records["metrics"]:
+            measure(content, **{"row.timestep": 1, "row.samples": 12, "measure.accuracy_post": 1.0})
+
+    status, rows = attacked(change, protocol={"participation": 1.0, "rounds": 2})
+    assert status["refused"] == {LIAR: 3}  # the first message closes nothing, nor do those of second rounds
+    assert "it was not asked for one" in caplog.text
+    assert trace.column(trace.where(rows, client=2), "accuracy_post").max() < 1.0
+
+
+def test_what_the_user_does_not_share_is_refused_too(attacked, caplog):
+    status, _ = attacked(
+        lambda content: (
+            measure(content, **{"row.timestep": 1, "measure.prior": [0.1] * 10})
+            if content.metric_records["metrics"].get("row.timestep") == 1
+            else None
+        ),
+        flower={**SHORT, "share": ["s"]},
+    )
+    assert status["refused"] == {LIAR: 1}
+    assert "there is no column prior to tell" in caplog.text

@@ -11,6 +11,7 @@ from fedade.cli.progress import progress_bars
 from fedade.experiments.presets import DEFAULT, PRESETS
 from fedade.flower.app_template import init_app
 from fedade.flower.certificates import make_certificates
+from fedade.flower.run_folder import troubles
 from fedade.flower.submission import CONNECTION, submit_and_watch
 from fedade.flower.trial import CERTIFICATE_DAYS, Trial, trial_task
 from fedade.products.run_folder import fingerprint
@@ -41,6 +42,8 @@ def up_command(
         return
     first = found["results"][0]
     typer.echo(f"{first['method']}: accuracy {100 * first['accuracy_post']:.2f}% after adaptation, {clients} clients")
+    for line in troubles(found["flower"]):
+        typer.echo(line)
     typer.echo(f"report: {folder / 'report.html'}")
 
 

@@ -29,6 +29,8 @@ class Progress:
     """Answers, or rows of them, that were refused, by client."""
     scaled_back: dict[str, int] = field(default_factory=dict)
     """Updates that moved farther than the fleet's own, by client."""
+    quarantined: dict[str, int] = field(default_factory=dict)
+    """Bad batches that clients set aside, by client."""
     distances: list[float] = field(default_factory=list)
     """How far the last updates moved, of which the bound on the next is learnt."""
     unanswered: int = 0
@@ -81,7 +83,7 @@ def discard(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-_FIELDS = ("run", "turn", "version", "seconds", "refused", "scaled_back", "distances", "unanswered")
+_FIELDS = ("run", "turn", "version", "seconds", "refused", "scaled_back", "quarantined", "distances", "unanswered")
 
 
 def _plain(member: Member) -> dict[str, Any]:

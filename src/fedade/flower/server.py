@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -32,12 +32,13 @@ from fedade.flower.members import Member, Roster
 from fedade.flower.privacy import PrivacyAccount
 from fedade.flower.rehearsal import Forms
 from fedade.flower.robust import centred
-from fedade.flower.rows import PlainRow, plain_row
+from fedade.flower.rows import PlainRow, check_row, plain_row, widths_of
 from fedade.flower.settings import FlowerTask
 from fedade.flower.wire import (
     Answer,
     Instruction,
     Named,
+    ReportedRow,
     TurnOutcome,
     instruction_record,
     named_leaves,
@@ -126,7 +127,7 @@ class Server:
             return instruction_record(self._instruction(member, shared, trains, timestep, number))
 
         def judge(member: Member, content: RecordDict) -> bool:
-            answer = self._judged(member, content, shared, member.number in participants)
+            answer = self._judged(member, content, shared, member.number in participants, timestep)
             if answer is not None:
                 answers[member.name] = answer
             return answer is not None
@@ -168,8 +169,11 @@ class Server:
             downlink=member.downlink,
         )
 
-    def _judged(self, member: Member, content: RecordDict, shared: Named, trains: bool) -> Answer | None:
-        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come."""
+    def _judged(self, member: Member, content: RecordDict, shared: Named, trains: bool, timestep: int) -> Answer | None:
+        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come.
+
+        A row that is refused leaves the rest of the answer: the client could not close its timestep otherwise.
+        """
         try:
             answer = read_answer(content)
             asked = named_leaves(self.forms.uplink) if trains else None
@@ -183,10 +187,25 @@ class Server:
             return None
         if answer.restarted:
             log.warning("%s lost its state, and began afresh", member.name)
-        return answer
+        return answer if self._believes_row(member, answer.row, timestep) else replace(answer, row=None)
+
+    def _believes_row(self, member: Member, row: ReportedRow | None, timestep: int) -> bool:
+        """Whether the trace may have what a client tells of the timestep that it closes."""
+        closed = member.timestep if member.timestep != timestep else 0
+        try:
+            if row is not None:
+                check_row(row, closed, widths_of(self.forms.plan, self.deployment.num_classes), self.task.flower)
+        except FedadeError as error:
+            count(self.progress.refused, member.name)
+            log.warning("row of %s refused: %s", member.name, error)
+            return False
+        return True
 
     def _settle(self, member: Member, answer: Answer, timestep: int) -> None:
         """An answer that counts: the client has finished its last round, and is where the turn put it."""
+        if answer.outcome is TurnOutcome.bad_batch:
+            count(self.progress.quarantined, member.name)
+            log.warning("%s set a bad batch aside in turn %d; its own log says why", member.name, self.progress.turn)
         if answer.row is not None:
             self.progress.rows.append(plain_row(member, answer.row))
         if member.timestep != timestep:

@@ -30,6 +30,8 @@ class TurnOutcome(StrEnum):
 
     done = "done"
     no_data = "no-data"
+    bad_batch = "bad-batch"
+    """Its batch was set aside, and it sat out as if there had been none."""
     failed = "failed"
 
 
