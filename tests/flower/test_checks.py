@@ -94,7 +94,7 @@ def test_a_bad_client_is_named_counted_and_left_out(make_task, make_grid, tmp_pa
     with caplog.at_level(logging.WARNING, "flwr.fedade"):
         adapt(task, attacked, tmp_path / "attacked")
     assert read_status(tmp_path / "attacked")["refused"] == {"client-0002": 2}
-    assert "update of client-0002 refused" in caplog.text
+    assert "answer of client-0002 refused" in caplog.text
     rows = told(task, tmp_path / "attacked").to_pylist()
     took_part = {(row["timestep"], row["client"]): row["participated"] for row in rows}
     assert took_part == {(time, client): int(client != 2) for time in (1, 2) for client in range(4)}

@@ -4,8 +4,11 @@ import logging
 
 import pytest
 import torch
+from flwr.app import ArrayRecord, ConfigRecord
+from safetensors.torch import load
 
 from fedade.core import trace
+from fedade.flower import exchange, wire
 from fedade.flower.bounds import distance
 from fedade.flower.privacy import PrivacyAccount
 from fedade.flower.run_folder import read_status
@@ -14,8 +17,8 @@ from fedade.flower.server_app import adapt
 from fedade.flower.settings import SHAREABLE
 from fedade.flower.wire import named_leaves
 
-from .hostile import corrupt, like, measure, replace_uplink, say, uplink
-from .traces import told
+from .hostile import array, corrupt, like, measure, replace_uplink, say, uplink
+from .traces import assert_same, simulated, told
 
 LIAR = "client-0002"
 SHORT = {"quorum": 0.75, "retries": 0, "timeout_seconds": 5.0}
@@ -59,7 +62,7 @@ def countless_samples(content):
 def test_what_would_have_walked_around_the_checks_is_refused(attacked, caplog, change, reason):
     status, rows = attacked(change)
     assert status["refused"] == {LIAR: 2}
-    assert f"update of {LIAR} refused: {reason}" in caplog.text
+    assert f"answer of {LIAR} refused: {reason}" in caplog.text
     assert trace.column(trace.where(rows, client=2), "participated").tolist() == [0, 0]
     assert trace.column(trace.where(rows, client=1), "participated").tolist() == [1, 1]
 
@@ -186,3 +189,96 @@ def test_what_the_user_does_not_share_is_refused_too(attacked, caplog):
     )
     assert status["refused"] == {LIAR: 1}
     assert "there is no column prior to tell" in caplog.text
+
+
+def test_an_answer_to_an_earlier_message_is_not_one_to_this(attacked, caplog):
+    earlier = []
+
+    def change(content):
+        if earlier:
+            for record in ("config", "metrics", "arrays"):
+                content[record] = earlier[0][record]
+        elif uplink(content):
+            earlier.append(dict(content))
+
+    status, rows = attacked(change)
+    assert status["refused"] == {LIAR: 2}
+    assert f"answer of {LIAR} refused: it answers another message" in caplog.text
+    assert trace.column(trace.where(rows, client=2), "n").tolist() == [0, 0]
+
+
+def test_an_update_counts_once(attacked, caplog):
+    earlier = []
+
+    def change(content):
+        if tensors := uplink(content):
+            earlier.append(tensors)
+            replace_uplink(content, earlier[max(0, len(earlier) - 3)])  # its own, the first again, then those before
+
+    status, rows = attacked(change, scenario={"num_timesteps": 4})
+    assert status["refused"] == {LIAR: 2}
+    assert "it repeats an update that counted already" in caplog.text
+    assert trace.column(trace.where(rows, client=1), "participated").tolist() == [1, 1, 1, 1]
+
+
+def test_messages_that_arrive_twice_change_nothing(make_task, make_grid, tmp_path):
+    task = make_task()
+    grid = make_grid(task)
+    heard, pull = [], grid.pull_messages
+
+    def doubled(identities):
+        heard.extend(fresh := pull(identities))
+        return [*fresh, *fresh, *heard[:-1]]
+
+    grid.pull_messages = doubled
+    adapt(task, grid, tmp_path / "out")
+    assert read_status(tmp_path / "out")["refused"] == {}
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+HUGE = 30_000_000
+
+
+def much_data(content):
+    content["arrays"] = ArrayRecord({"uplink": array(bytes(HUGE))})
+
+
+def many_metrics(content):
+    measure(content, **{"measure.prior": [0.1] * (HUGE // 8)})
+
+
+def long_words(content):
+    say(content, outcome="x" * HUGE)
+
+
+@pytest.mark.parametrize("change", [much_data, many_metrics, long_words])
+def test_what_is_too_large_is_neither_copied_nor_decoded(attacked, caplog, monkeypatch, change):
+    decoded, counted = [], []
+    monkeypatch.setattr(wire, "load", lambda blob: decoded.append(len(blob)) or load(blob))
+    monkeypatch.setattr(
+        exchange, "message_bytes", lambda message: counted.append(size := wire.message_bytes(message)) or size
+    )
+    status, _ = attacked(change)
+    assert status["refused"] == {LIAR: 3}
+    assert f"answer of {LIAR} refused: it has {HUGE // 1_000_000}" in caplog.text
+    assert max(decoded + counted) < HUGE
+    assert status["traffic"]["largest_turn"] > HUGE
+
+
+def test_a_name_that_is_none_is_not_taken(make_task, make_grid, tmp_path, caplog):
+    task = make_task(methods=["tent"], flower={"clients": [], "timeout_seconds": 5.0})
+    grid = make_grid(task, [f"client-000{number}" for number in range(4)])
+
+    def tamper(node, reply):
+        if node == 5000:
+            reply.content["config"] = ConfigRecord({"client": "../" * 1000})
+        return reply
+
+    for node, said in grid.nodes.items():
+        grid.nodes[node] = {**said, "partition-id": int(said["client"][-1])}
+    grid.nodes[5000] = {"client": "mallory"}
+    grid.online.add(5000)
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    assert read_status(tmp_path / "out")["clients"] == [f"client-000{number}" for number in range(4)]
+    assert "node 5000 tells no client name; refused" in caplog.text

@@ -9,8 +9,13 @@ from fedade.core.context import ClientContext, RoundContext, Truth, context_befo
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.method import Method, Plan, with_rounds
 from fedade.core.tree import Tree
+from fedade.flower.wire import NUMBER_BYTES
 
 SAMPLES = 8
+NAME_BYTES = 512
+"""Enough for a tensor's name, type and shape."""
+ROOM = 2**16
+"""For all else that an answer tells."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,13 @@ class Forms:
     """What a participant sends."""
     downlink: Tree = ()
     """What it alone is told."""
+
+
+def most_bytes_of(forms: Forms) -> int:
+    """Most bytes that an honest answer can hold: its update, its row, and room for the names of both."""
+    leaves = len(tree.leaves(forms.uplink)) + len(forms.plan)
+    numbers = sum(value.numel() for value in forms.plan.values())
+    return tree.num_bytes(forms.uplink) + NUMBER_BYTES * numbers + NAME_BYTES * leaves + ROOM
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ last timestep one more turn closes it.
 
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ from fedade.flower.wire import (
     Named,
     ReportedRow,
     TurnOutcome,
+    content_bytes,
+    digest,
     instruction_record,
     named_leaves,
     read_answer,
@@ -47,6 +50,9 @@ from fedade.flower.wire import (
 )
 
 log = logging.getLogger("flwr.fedade")
+
+REMEMBERED = 32
+"""Updates of a client that are known again when it sends them a second time."""
 
 
 @dataclass
@@ -120,14 +126,15 @@ class Server:
         answers: dict[str, Answer] = {}
         needed = [member for member in asked if member.number in participants] or asked
         quorum = self.task.flower.quorum * len(needed)
-        shared = named_leaves(self.progress.shared)
+        shared, told = named_leaves(self.progress.shared), dict[str, Instruction]()
 
         def write(member: Member) -> RecordDict:
             trains = member.number in participants
-            return instruction_record(self._instruction(member, shared, trains, timestep, number))
+            told[member.name] = self._instruction(member, shared, trains, timestep, number)
+            return instruction_record(told[member.name])
 
         def judge(member: Member, content: RecordDict) -> bool:
-            answer = self._judged(member, content, shared, member.number in participants, timestep)
+            answer = self._judged(member, content, shared, told.pop(member.name))
             if answer is not None:
                 answers[member.name] = answer
             return answer is not None
@@ -167,27 +174,39 @@ class Server:
             version=self.progress.version,
             shared=shared if self.progress.version else {},
             downlink=member.downlink,
+            nonce=secrets.token_hex(8),
         )
 
-    def _judged(self, member: Member, content: RecordDict, shared: Named, trains: bool, timestep: int) -> Answer | None:
+    def _judged(self, member: Member, content: RecordDict, shared: Named, told: Instruction) -> Answer | None:
         """An answer that counts, or None; a refused one is named and counted, and is as if it had never come.
 
         A row that is refused leaves the rest of the answer: the client could not close its timestep otherwise.
         """
         try:
-            answer = read_answer(content)
-            asked = named_leaves(self.forms.uplink) if trains else None
+            answer = self._read(content, told)
+            asked = named_leaves(self.forms.uplink) if told.trains else None
             check_update(answer, asked, shared, self.task.flower)
+            if digest(answer.uplink) in member.counted and distance(answer.uplink, shared):
+                raise FedadeError("it repeats an update that counted already")
         except FedadeError as error:
             count(self.progress.refused, member.name)
-            log.warning("update of %s refused: %s", member.name, error)
+            log.warning("answer of %s refused: %s", member.name, error)
             return None
         if answer.outcome is TurnOutcome.failed:
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
             return None
         if answer.restarted:
             log.warning("%s lost its state, and began afresh", member.name)
-        return answer if self._believes_row(member, answer.row, timestep) else replace(answer, row=None)
+        return answer if self._believes_row(member, answer.row, told.timestep) else replace(answer, row=None)
+
+    def _read(self, content: RecordDict, told: Instruction) -> Answer:
+        """The answer in a message, if it is one to what this client was told, and of a size that it may have."""
+        if (held := content_bytes(content)) > self.exchange.most_bytes:
+            raise FedadeError(f"it has {held} bytes, more than {self.exchange.most_bytes}")
+        answer = read_answer(content)
+        if answer.nonce != told.nonce:
+            raise FedadeError("it answers another message")
+        return answer
 
     def _believes_row(self, member: Member, row: ReportedRow | None, timestep: int) -> bool:
         """Whether the trace may have what a client tells of the timestep that it closes."""
@@ -234,6 +253,7 @@ class Server:
         for place, member in enumerate(ordered):
             downlink = tree.take(downlinks, place)
             member.personal_step_due, member.downlink = True, named_leaves(downlink)
+            member.counted = [*member.counted, digest(updates[member].uplink)][-REMEMBERED:]
             member.participated += 1
             member.bytes_sent += tree.num_bytes(uplinks) // len(ordered)
             member.bytes_received += tree.num_bytes(broadcast) + tree.num_bytes(downlink)

@@ -22,7 +22,7 @@ from fedade.flower.client_app import stored_deployment
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
-from fedade.flower.rehearsal import rehearse
+from fedade.flower.rehearsal import most_bytes_of, rehearse
 from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
 from fedade.flower.run_folder import write_status
@@ -99,7 +99,7 @@ def make_server(
     refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
     start = {} if federated is None else federated.begin_server(deployment)
     roster = Roster(task.flower.clients)
-    exchange = Exchange(grid, roster, task.flower.timeout_seconds)
+    exchange = Exchange(grid, roster, task.flower.timeout_seconds, most_bytes_of(forms))
     before = checkpoint.load(folder, start)
     if before is not None:
         roster.restore(before[1])

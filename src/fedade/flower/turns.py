@@ -62,7 +62,7 @@ class Client:
             answer = replace(answer, samples=len(now.opened.inputs) if now.opened else 0, uplink=uplink)
         self.store.save(told.turn, now)
         self.store.forget_before(told.keep)
-        return replace(answer, restarted=restarted)
+        return replace(answer, restarted=restarted, nonce=told.nonce)
 
     def _state_at(self, base: int) -> tuple[Snapshot, bool]:
         """The state to continue from, and whether it had to begin afresh although the server knows of an earlier."""
