@@ -282,3 +282,17 @@ def test_a_name_that_is_none_is_not_taken(make_task, make_grid, tmp_path, caplog
     adapt(task, grid, tmp_path / "out")
     assert read_status(tmp_path / "out")["clients"] == [f"client-000{number}" for number in range(4)]
     assert "node 5000 tells no client name; refused" in caplog.text
+
+
+def test_a_refusal_is_one_line_whatever_a_client_calls_its_tensors(attacked, caplog):
+    def forged(content):
+        if tensors := uplink(content):
+            replace_uplink(
+                content, {**tensors, "\nanswer of client-0001 refused: \x1b[31mit lies" + "!" * 9999: torch.ones(1)}
+            )
+
+    status, _ = attacked(forged)
+    assert status["refused"] == {LIAR: 2}
+    lines = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert len(lines) == 2
+    assert all(line.startswith(f"answer of {LIAR}") and line.isprintable() and len(line) < 400 for line in lines)

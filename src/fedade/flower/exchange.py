@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from fedade.core.errors import FedadeError
 from fedade.flower.identity import CLIENT_NAME
 from fedade.flower.members import Member, Roster
-from fedade.flower.wire import HELLO, TURN, content_bytes, message_bytes
+from fedade.flower.wire import HELLO, TURN, content_bytes, message_bytes, one_line
 
 log = logging.getLogger("flwr.fedade")
 
@@ -124,7 +124,7 @@ class Exchange:
                 member = waiting.pop(identity)
                 member.absent = message.has_error()
                 if message.has_error():
-                    log.warning("%s did not answer: %s", member.name, message.error.reason)
+                    log.warning("%s did not answer: %s", member.name, one_line(message.error.reason))
                 held = 0 if message.has_error() else content_bytes(message.content)
                 received = message_bytes(message) if held <= self.most_bytes else held
                 self.traffic.count(self._sizes.pop(identity), received)
@@ -141,7 +141,7 @@ class Exchange:
 
     def _meet(self, node: int, message: Message) -> None:
         if message.has_error():
-            log.warning("node %d did not tell its name: %s", node, message.error.reason)
+            log.warning("node %d did not tell its name: %s", node, one_line(message.error.reason))
             return
         name = message.content.config_records.get("config", ConfigRecord()).get("client")
         if isinstance(name, str) and CLIENT_NAME.fullmatch(name):

@@ -45,7 +45,7 @@ def check_row(reported: ReportedRow, expected: int, widths: Mapping[str, int], s
         )
     for name, value in reported.measures.items():
         if name not in widths or not settings.shares(name):
-            raise FedadeError(f"there is no column {name[:64]} to tell")
+            raise FedadeError(f"there is no column {name} to tell")
         _check_measure(name, value, widths[name])
 
 

@@ -45,6 +45,7 @@ from fedade.flower.wire import (
     digest,
     instruction_record,
     named_leaves,
+    one_line,
     read_answer,
     tree_like,
 )
@@ -190,7 +191,7 @@ class Server:
                 raise FedadeError("it repeats an update that counted already")
         except FedadeError as error:
             count(self.progress.refused, member.name)
-            log.warning("answer of %s refused: %s", member.name, error)
+            log.warning("answer of %s refused: %s", member.name, one_line(error))
             return None
         if answer.outcome is TurnOutcome.failed:
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
@@ -216,7 +217,7 @@ class Server:
                 check_row(row, closed, widths_of(self.forms.plan, self.deployment.num_classes), self.task.flower)
         except FedadeError as error:
             count(self.progress.refused, member.name)
-            log.warning("row of %s refused: %s", member.name, error)
+            log.warning("row of %s refused: %s", member.name, one_line(error))
             return False
         return True
 

@@ -154,6 +154,11 @@ def message_bytes(message: Message) -> int:
     return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
 
 
+def one_line(told: object) -> str:
+    """What a client said, or an error that quotes it, as it may stand in a log: short, without control characters."""
+    return "".join(sign if sign.isprintable() else " " for sign in str(told)[:300])
+
+
 def named_leaves(values: Tree) -> Named:
     """A tree as named leaves."""
     return tree.to_named(values, "")
