@@ -13,6 +13,7 @@ from fedade.core.errors import FedadeError
 from fedade.flower.checks import check_update
 from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
+from fedade.flower.settings import FlowerSettings
 from fedade.flower.wire import TURN, Answer, TurnOutcome
 
 from .traces import told
@@ -25,7 +26,7 @@ def update(**changed) -> Answer:
 
 
 def check(answer: Answer, max_update: float = 10.0) -> None:
-    check_update(answer, SHARED, SHARED, max_update)
+    check_update(answer, SHARED, SHARED, FlowerSettings(max_update=max_update))
 
 
 def test_what_was_asked_for_is_let_through():
@@ -43,6 +44,8 @@ def test_what_was_asked_for_is_let_through():
         (update(c=torch.ones(1)), r"holds \['body.c'\]"),
         (Answer(TurnOutcome.done, 5), "lacks"),
         (Answer(TurnOutcome.done, 0, SHARED), "counts no sample"),
+        (Answer(TurnOutcome.done, 10_001, SHARED), "counts 10001 samples, more than 10000"),
+        (Answer(TurnOutcome.no_data, 5, SHARED), "holds an update, but says no-data"),
         (update(a=torch.full((3,), 1e3)), "moves by"),
     ],
 )
@@ -52,9 +55,9 @@ def test_what_is_wrong_is_named(answer, reason):
 
 
 def test_where_nothing_is_shared_an_update_is_held_against_what_a_fresh_client_sends():
-    check_update(update(a=torch.tensor([1.5, 1.0, 0.5])), SHARED, {}, 10.0)
+    check_update(update(a=torch.tensor([1.5, 1.0, 0.5])), SHARED, {}, FlowerSettings(max_update=10.0))
     with pytest.raises(FedadeError, match="max_update"):
-        check_update(update(a=torch.full((3,), 1e3)), SHARED, {}, 10.0)
+        check_update(update(a=torch.full((3,), 1e3)), SHARED, {}, FlowerSettings(max_update=10.0))
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100))
@@ -97,7 +100,7 @@ def test_a_bad_client_is_named_counted_and_left_out(make_task, make_grid, tmp_pa
     with caplog.at_level(logging.WARNING, "flwr.fedade"):
         adapt(task, attacked, tmp_path / "attacked")
     assert read_status(tmp_path / "attacked")["refused"] == {"client-0002": 2}
-    assert "update of client-0002 refused" in caplog.text
+    assert "answer of client-0002 refused" in caplog.text
     rows = told(task, tmp_path / "attacked").to_pylist()
     took_part = {(row["timestep"], row["client"]): row["participated"] for row in rows}
     assert took_part == {(time, client): int(client != 2) for time in (1, 2) for client in range(4)}

@@ -13,15 +13,8 @@ from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.wire import TURN
 
+from .hostile import node_of, turn_of
 from .traces import assert_same, simulated, told
-
-
-def node_of(grid, name: str) -> int:
-    return next(node for node, said in grid.nodes.items() if said["client"] == name)
-
-
-def turn_of(message) -> int:
-    return message.content.config_records["config"]["turn"]
 
 
 def test_a_client_that_is_killed_once_continues_where_it_was(make_task, make_grid, tmp_path):

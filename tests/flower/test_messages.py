@@ -37,7 +37,7 @@ def test_beside_them_only_counts_and_the_agreed_diagnostics_leave_a_client(answe
     for message in answers:
         content = message.content
         assert set(content) == {"config", "metrics", "arrays"}
-        assert set(content.config_records["config"]) == {"outcome", "restarted"}
+        assert set(content.config_records["config"]) == {"outcome", "restarted", "nonce"}
         assert content.config_records["config"]["outcome"] == "done"
         found |= set(content.metric_records["metrics"])
     assert found == {"samples", "row.timestep", "row.samples", *(f"measure.{name}" for name in AGREED)}
@@ -65,6 +65,8 @@ def test_the_reason_of_a_failure_stays_with_the_client(make_task, make_grid, tmp
     turns_answered = [one for one in grid.received if one.metadata.message_type == TURN]
     assert turns_answered
     for message in turns_answered:
-        assert dict(message.content.config_records["config"]) == {"outcome": "failed", "restarted": False}
+        said = dict(message.content.config_records["config"])
+        assert len(said.pop("nonce")) == 16
+        assert said == {"outcome": "failed", "restarted": False}
         assert not any(record for record in message.content.array_records.values())
     assert "secret" in caplog.text

@@ -144,7 +144,7 @@ def batches(client, taken):
 @pytest.mark.parametrize("kind", ["nan", "shape", "head"])
 def test_a_client_that_sends_rubbish_is_named_and_left_out(cache, live, tmp_path, monkeypatch, kind):
     (tmp_path / "poisoned_stream.py").write_text(POISON.format(kind=kind))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     flower = {"stream": {"kind": "import", "path": "poisoned_stream:batches"}, "clients": ["ada", "mallory"]}
     above = {"scenario": {"num_clients": 2, "num_timesteps": 1}, "protocol": {"rounds": 1, "participation": 1.0}}
     init_app(tmp_path / "app", merged(merged(SETTINGS, above), {"flower": flower}), lambda *_: None)

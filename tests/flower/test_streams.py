@@ -13,9 +13,10 @@ from fedade.core.paths import cache_dir
 from fedade.experiments.settings import merged
 from fedade.flower.app_template import init_app
 from fedade.flower.client_app import client_app
+from fedade.flower.run_folder import read_status, troubles
 from fedade.flower.server_app import serve
 from fedade.flower.settings import FolderStream, ImportedStream, read_task
-from fedade.flower.streams import START, Folder, own_labelled, real_stream
+from fedade.flower.streams import START, BadBatchError, Folder, own_labelled, real_stream
 from fedade.scenarios import build_scenario
 
 from .conftest import SETTINGS
@@ -168,3 +169,47 @@ def test_a_clients_own_labelled_data_are_a_file_on_its_host(tmp_path, scenario_f
 def test_broken_labelled_data_are_one_line(tmp_path, scenario_factory, broken, told):
     with pytest.raises(FedadeError, match=told):
         own_labelled(broken(tmp_path / "own.npz"), scenario_factory().deployment)
+
+
+GARBAGE = {
+    "bytes": lambda path: path.write_bytes(b"not numbers"),
+    "empty": lambda path: path.write_bytes(b""),
+    "shape": lambda path: np.save(path, np.zeros((3, 2, 2), np.uint8)),
+    "nan": lambda path: np.save(path, np.full((3, *SHAPE), np.nan)),
+    "text": lambda path: np.save(path, np.array(["spam"])),
+    "folder": lambda path: path.mkdir(),
+    "too many": lambda path: np.save(path, np.zeros((10_001, *SHAPE), np.uint8)),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_bad_batch_costs_its_own_client_one_timestep_and_nobody_else_anything(clinic, tmp_path, caplog, kind):
+    grid, task = clinic
+    for name in ("1.npy", "2.npy", "3.npy"):
+        put(tmp_path / "ada", name, 5)
+        put(tmp_path / "bob", name, 4)
+    (tmp_path / "bob" / "2.npy").unlink()
+    GARBAGE[kind](tmp_path / "bob" / "2.npy")
+    with caplog.at_level("WARNING", "flwr.fedade"):
+        serve(task, grid, tmp_path / "out", tmp_path / "app" / "deployment.safetensors")
+    rows, status = told(task, tmp_path / "out"), read_status(tmp_path / "out")
+    assert trace.column(trace.where(rows, client=0), "n").tolist() == [5, 5, 5]
+    assert trace.column(trace.where(rows, client=1), "n").tolist() == [4, 0, 4]
+    assert status["quarantined"] == {"bob": 1}
+    assert (status["refused"], status["unanswered"]) == ({}, 0)
+    assert "bob set a bad batch aside in turn 1" in caplog.text
+    assert troubles(status) == ["bad batches set aside: bob 1"]
+    (reason,) = (tmp_path / "state" / "bob").rglob("quarantine/*")
+    assert reason.name == "2.npy.txt"
+    assert "2.npy" in reason.read_text()
+    assert (tmp_path / "bob" / "2.npy").exists()  # whoever sends it may still want to see it
+
+
+def test_a_bad_batch_of_a_function_is_set_aside_too(tmp_path, monkeypatch):
+    (tmp_path / "odd_batches.py").write_text("def batches(client, taken):\n    yield [{'an': 'object'}]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stream = real_stream(ImportedStream(kind="import", path="odd_batches:batches"), "ada", None)
+    with pytest.raises(BadBatchError, match="batch 3 ") as raised:
+        stream.take(1, "2")
+    assert raised.value.cursor == "3"
+    sys.modules.pop("odd_batches")

@@ -118,13 +118,16 @@ def test_a_state_of_another_format_is_refused(client):
         client.store.load(0)
 
 
-def test_a_broken_batch_is_refused_with_its_name(client, monkeypatch):
+def test_a_broken_batch_is_set_aside_with_its_reason_and_the_state_stays(client, monkeypatch):
     batch = client.stream.take(1, "")
     wrong = batch._replace(inputs=torch.full((2, 1, 8, 8), float("nan")))
     for broken, reason in ((wrong, "NaN"), (batch._replace(inputs=torch.zeros(2, 3)), "has shape")):
         monkeypatch.setattr(type(client.stream), "take", lambda *_, one=broken: one)
-        with pytest.raises(FedadeError, match=reason):
-            client.take_turn(told(0, 1))
+        answer = client.take_turn(told(0, 1))
+        assert (answer.outcome, answer.uplink) == (TurnOutcome.bad_batch, {})
+        assert reason in (client.store.folder / "quarantine" / "1.txt").read_text()
+        assert equal(client.store.load(0).client, client.store.form)
+        assert client.take_turn(told(1, 1, base=0)).outcome is TurnOutcome.no_data
 
 
 def test_instructions_and_answers_survive_the_wire(client):

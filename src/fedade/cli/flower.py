@@ -31,6 +31,7 @@ def up_command(
         from fedade.cli.choosing import named_settings
         from fedade.cli.progress import progress_bars
         from fedade.experiments.presets import PRESETS
+        from fedade.flower.run_folder import troubles
         from fedade.flower.trial import Trial, trial_task
         from fedade.products.run_folder import fingerprint
     task = trial_task(named_settings(what, set_, data_dir), clients)
@@ -43,6 +44,8 @@ def up_command(
         return
     first = found["results"][0]
     typer.echo(f"{first['method']}: accuracy {100 * first['accuracy_post']:.2f}% after adaptation, {clients} clients")
+    for line in troubles(found["flower"]):
+        typer.echo(line)
     typer.echo(f"report: {folder / 'report.html'}")
 
 

@@ -26,11 +26,22 @@ class Progress:
     version: int = 0
     seconds: float = 0.0
     refused: dict[str, int] = field(default_factory=dict)
-    """Updates that were refused, by client."""
+    """Answers, or rows of them, that were refused, by client."""
+    scaled_back: dict[str, int] = field(default_factory=dict)
+    """Updates that moved farther than the fleet's own, by client."""
+    quarantined: dict[str, int] = field(default_factory=dict)
+    """Bad batches that clients set aside, by client."""
+    distances: list[float] = field(default_factory=list)
+    """How far the last updates moved, of which the bound on the next is learnt."""
     unanswered: int = 0
     """Turns of clients that did not count."""
     rows: list[PlainRow] = field(default_factory=list)
     """Rows of the trace since the last checkpoint."""
+
+
+def count(tally: dict[str, int], client: str) -> None:
+    """One more of a client."""
+    tally[client] = tally.get(client, 0) + 1
 
 
 def save(folder: Path, progress: Progress, members: list[Member]) -> None:
@@ -72,7 +83,7 @@ def discard(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-_FIELDS = ("run", "turn", "version", "seconds", "refused", "unanswered")
+_FIELDS = ("run", "turn", "version", "seconds", "refused", "scaled_back", "quarantined", "distances", "unanswered")
 
 
 def _plain(member: Member) -> dict[str, Any]:

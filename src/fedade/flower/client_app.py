@@ -44,15 +44,17 @@ def client_app(folder: Path) -> ClientApp:
 
 def _answer(folder: Path, message: Message, context: Context) -> Answer:
     """The client's answer; of a failure the server learns that it happened, and only the client's own log why."""
+    nonce = ""
     try:
         instruction = read_instruction(message.content)
+        nonce = instruction.nonce
         identity = Identity.of(context.node_config, context.run_config)
         return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
     except FedadeError as error:
         log.error("turn failed: %s", error)
     except Exception:
         log.exception("turn failed")
-    return Answer(TurnOutcome.failed)
+    return Answer(TurnOutcome.failed, nonce=nonce)
 
 
 def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:

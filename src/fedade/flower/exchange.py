@@ -9,8 +9,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedade.core.errors import FedadeError
+from fedade.flower.identity import CLIENT_NAME
 from fedade.flower.members import Member, Roster
-from fedade.flower.wire import HELLO, TURN, message_bytes
+from fedade.flower.wire import HELLO, TURN, content_bytes, message_bytes, one_line
 
 log = logging.getLogger("flwr.fedade")
 
@@ -46,6 +47,8 @@ class Exchange:
     grid: Grid
     roster: Roster
     timeout_seconds: float
+    most_bytes: int
+    """Answers that hold more are refused; they are not even copied to be measured."""
     traffic: Traffic = field(default_factory=Traffic)
     _hellos: dict[str, int] = field(default_factory=dict)
     _overdue: dict[str, Member] = field(default_factory=dict)
@@ -120,9 +123,11 @@ class Exchange:
             elif identity in waiting:
                 member = waiting.pop(identity)
                 member.absent = message.has_error()
-                self.traffic.count(self._sizes.pop(identity), message_bytes(message))
                 if message.has_error():
-                    log.warning("%s did not answer: %s", member.name, message.error.reason)
+                    log.warning("%s did not answer: %s", member.name, one_line(message.error.reason))
+                held = 0 if message.has_error() else content_bytes(message.content)
+                received = message_bytes(message) if held <= self.most_bytes else held
+                self.traffic.count(self._sizes.pop(identity), received)
                 heard.append((member, None if message.has_error() else message.content))
         return heard
 
@@ -136,8 +141,10 @@ class Exchange:
 
     def _meet(self, node: int, message: Message) -> None:
         if message.has_error():
-            log.warning("node %d did not tell its name: %s", node, message.error.reason)
+            log.warning("node %d did not tell its name: %s", node, one_line(message.error.reason))
             return
         name = message.content.config_records.get("config", ConfigRecord()).get("client")
-        if isinstance(name, str) and name:
+        if isinstance(name, str) and CLIENT_NAME.fullmatch(name):
             self.roster.welcome(name, node, list(self.grid.get_node_ids()))
+        else:
+            self.roster.refuse(node)

@@ -11,7 +11,7 @@ import platformdirs
 from fedade.core.errors import FedadeError
 from fedade.flower.settings import FlowerSettings
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+CLIENT_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
 def numbered_name(number: int) -> str:
@@ -37,7 +37,7 @@ class Identity:
         """Read a node's configuration; what it leaves out may be said by the run."""
         partition = node_config.get("partition-id")
         name = str(node_config.get("client") or ("" if partition is None else numbered_name(int(partition))))
-        if not _NAME.fullmatch(name):
+        if not CLIENT_NAME.fullmatch(name):
             raise FedadeError(
                 f"--node-config: client={name!r} is no client name; expected letters, digits, '.', '_' and '-', "
                 'for example client="clinic-7"'
@@ -56,7 +56,7 @@ class Identity:
 
     def state_of(self, run: str) -> Path:
         """Where the client keeps its state of a run; the name comes over the network, and must not lead elsewhere."""
-        if not _NAME.fullmatch(run):
+        if not CLIENT_NAME.fullmatch(run):
             raise FedadeError(f"the server calls its run {run!r}, which is no name; is it the right server?")
         return self.state_dir / run
 

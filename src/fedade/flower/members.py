@@ -31,6 +31,8 @@ class Member:
     """It took part in a round, and has not been told the result."""
     downlink: Named = field(default_factory=dict)
     """What it alone is told about that round."""
+    counted: list[str] = field(default_factory=list)
+    """Digests of its last updates that counted, none of which counts again."""
     participated: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -88,6 +90,11 @@ class Roster:
             log.warning("node %d calls itself %r, but node %d does so already; refused", node, name, member.node)
             return
         member.node, member.absent = node, False
+
+    def refuse(self, node: int) -> None:
+        """Note that a node cannot speak for any client."""
+        self._refused[node] = ""
+        log.warning("node %d tells no client name; refused", node)
 
     def number_by_name(self) -> None:
         """Before the first timestep: numbers in the order of names, whoever came first."""

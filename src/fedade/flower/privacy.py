@@ -1,4 +1,4 @@
-"""Client-level differential privacy: Flower's clipping, noise and account, on the shared layers alone."""
+"""Client-level differential privacy: clipping, and Flower's noise and account, on the shared layers alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,12 @@ from flwr.serverapp import (
     RdpAccountant,
     SamplingMethod,
 )
-from flwr.supercore.differential_privacy import add_gaussian_noise_inplace, compute_clip_model_update, compute_stdv
+from flwr.supercore.differential_privacy import add_gaussian_noise_inplace, compute_stdv
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.tree import Tree, leaves, tree_map
+from fedade.flower.bounds import scaled_back
 from fedade.flower.settings import PrivacySettings
 from fedade.flower.wire import Named
 
@@ -24,11 +25,7 @@ from fedade.flower.wire import Named
 def clipped(uplink: Named, shared: Named, clipping_norm: float) -> Named:
     """An update whose distance from the shared layers is at most the norm."""
     refuse_other_layers(uplink, shared)
-    if all(torch.equal(uplink[name], shared[name]) for name in uplink):
-        return uplink  # Flower's clipping divides by the norm
-    moved, start = ([named[name].numpy().copy() for name in uplink] for named in (uplink, shared))
-    compute_clip_model_update(moved, start, clipping_norm)
-    return {name: torch.from_numpy(value) for name, value in zip(uplink, moved, strict=True)}
+    return scaled_back(uplink, shared, clipping_norm)
 
 
 def refuse_other_layers(uplink: Named, shared: Named) -> None:

@@ -1,5 +1,6 @@
 """From what clients tell to the trace that the simulator would write."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from fedade.core import trace
+from fedade.core.errors import FedadeError
+from fedade.core.method import Plan
 from fedade.core.trace import Rows
 from fedade.flower.members import Member
+from fedade.flower.settings import SHAREABLE, FlowerSettings
 from fedade.flower.wire import ReportedRow
 
 PlainRow = dict[str, Any]
@@ -16,6 +20,53 @@ PlainRow = dict[str, Any]
 _COUNTS = ("n", "participated", "bytes_sent", "bytes_received")
 _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 """Reports read these columns; where nobody shares them they hold NaN."""
+
+
+_SHARE, _POSITIVE, _ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)
+_RANGES = {
+    **dict.fromkeys(("accuracy_pre", "accuracy_post", "accuracy_fresh", "true_prior"), _SHARE),
+    **dict.fromkeys(("learning_rate", "state_bytes", "passes"), _POSITIVE),
+}
+"""What a column can hold; all others any finite number."""
+
+
+def check_row(reported: ReportedRow, expected: int, widths: Mapping[str, int], settings: FlowerSettings) -> None:
+    """Refuse a row that is not the client's to tell: of another timestep, or with other columns, types or values.
+
+    `widths` tells of every column how many numbers it holds, 0 for a single one.
+    """
+    if not expected:
+        raise FedadeError("it was not asked for one")
+    if reported.timestep != expected:
+        raise FedadeError(f"it is of timestep {reported.timestep}, not {expected}")
+    if reported.samples > settings.max_samples:
+        raise FedadeError(
+            f"it counts {reported.samples} samples, more than {settings.max_samples} (flower.max_samples)"
+        )
+    for name, value in reported.measures.items():
+        if name not in widths or not settings.shares(name):
+            raise FedadeError(f"there is no column {name} to tell")
+        _check_measure(name, value, widths[name])
+
+
+def _check_measure(name: str, value: object, width: int) -> None:
+    if isinstance(value, list) != bool(width):
+        found, expected = ("a number", "a list") if width else ("a list", "a number")
+        raise FedadeError(f"{name} is {found}, expected {expected}")
+    numbers = value if isinstance(value, list) else [value]
+    if width and len(numbers) != width:
+        raise FedadeError(f"{name} has {len(numbers)} numbers, expected {width}")
+    low, high = _RANGES.get(name, _ANY)
+    for number in numbers:
+        if not (isinstance(number, int | float) and math.isfinite(number) and low <= number <= high):
+            wanted = "a finite number" if (low, high) == _ANY else f"{low:g} to {high:g}"
+            raise FedadeError(f"{name} is {number:g}, expected {wanted}")
+
+
+def widths_of(plan: Plan, classes: int) -> dict[str, int]:
+    """The columns that clients of a method may tell, and how many numbers each holds; 0: a single one."""
+    planned = {name: value.numel() if value.ndim else 0 for name, value in plan.items()}
+    return {**dict.fromkeys(SHAREABLE, 0), "prior": classes, "true_prior": classes, **planned}
 
 
 def plain_row(member: Member, reported: ReportedRow) -> PlainRow:

@@ -7,13 +7,16 @@ last timestep one more turn closes it.
 """
 
 import logging
+import math
+import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from flwr.app import RecordDict
+from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.deployment import Deployment
@@ -22,27 +25,35 @@ from fedade.core.method import FederatedMethod
 from fedade.core.seeds import Seeds
 from fedade.engine.attendance import Rounds
 from fedade.flower import checkpoint
-from fedade.flower.checkpoint import Progress
+from fedade.flower.bounds import RECENT, ROUNDING, bounded_weights, distance, learnt_bound, scaled_back
+from fedade.flower.checkpoint import Progress, count
 from fedade.flower.checks import check_update
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Member, Roster
 from fedade.flower.privacy import PrivacyAccount
 from fedade.flower.rehearsal import Forms
 from fedade.flower.robust import centred
-from fedade.flower.rows import PlainRow, plain_row
+from fedade.flower.rows import PlainRow, check_row, plain_row, widths_of
 from fedade.flower.settings import FlowerTask
 from fedade.flower.wire import (
     Answer,
     Instruction,
     Named,
+    ReportedRow,
     TurnOutcome,
+    content_bytes,
+    digest,
     instruction_record,
     named_leaves,
+    one_line,
     read_answer,
     tree_like,
 )
 
 log = logging.getLogger("flwr.fedade")
+
+REMEMBERED = 32
+"""Updates of a client that are known again when it sends them a second time."""
 
 
 @dataclass
@@ -116,14 +127,15 @@ class Server:
         answers: dict[str, Answer] = {}
         needed = [member for member in asked if member.number in participants] or asked
         quorum = self.task.flower.quorum * len(needed)
-        shared = named_leaves(self.progress.shared)
+        shared, told = named_leaves(self.progress.shared), dict[str, Instruction]()
 
         def write(member: Member) -> RecordDict:
             trains = member.number in participants
-            return instruction_record(self._instruction(member, shared, trains, timestep, number))
+            told[member.name] = self._instruction(member, shared, trains, timestep, number)
+            return instruction_record(told[member.name])
 
         def judge(member: Member, content: RecordDict) -> bool:
-            answer = self._judged(member, content, shared, member.number in participants)
+            answer = self._judged(member, content, shared, told.pop(member.name))
             if answer is not None:
                 answers[member.name] = answer
             return answer is not None
@@ -163,29 +175,57 @@ class Server:
             version=self.progress.version,
             shared=shared if self.progress.version else {},
             downlink=member.downlink,
+            nonce=secrets.token_hex(8),
         )
 
-    def _judged(self, member: Member, content: RecordDict, shared: Named, trains: bool) -> Answer | None:
-        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come."""
+    def _judged(self, member: Member, content: RecordDict, shared: Named, told: Instruction) -> Answer | None:
+        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come.
+
+        A row that is refused leaves the rest of the answer: the client could not close its timestep otherwise.
+        """
         try:
-            answer = read_answer(content)
-            if trains:
-                check_update(answer, named_leaves(self.forms.uplink), shared, self.task.flower.max_update)
-            elif answer.uplink:
-                raise FedadeError("it was not asked for one")
+            answer = self._read(content, told)
+            asked = named_leaves(self.forms.uplink) if told.trains else None
+            check_update(answer, asked, shared, self.task.flower)
+            if digest(answer.uplink) in member.counted and distance(answer.uplink, shared):
+                raise FedadeError("it repeats an update that counted already")
         except FedadeError as error:
-            self.progress.refused[member.name] = self.progress.refused.get(member.name, 0) + 1
-            log.warning("update of %s refused: %s", member.name, error)
+            count(self.progress.refused, member.name)
+            log.warning("answer of %s refused: %s", member.name, one_line(error))
             return None
         if answer.outcome is TurnOutcome.failed:
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
             return None
         if answer.restarted:
             log.warning("%s lost its state, and began afresh", member.name)
+        return answer if self._believes_row(member, answer.row, told.timestep) else replace(answer, row=None)
+
+    def _read(self, content: RecordDict, told: Instruction) -> Answer:
+        """The answer in a message, if it is one to what this client was told, and of a size that it may have."""
+        if (held := content_bytes(content)) > self.exchange.most_bytes:
+            raise FedadeError(f"it has {held} bytes, more than {self.exchange.most_bytes}")
+        answer = read_answer(content)
+        if answer.nonce != told.nonce:
+            raise FedadeError("it answers another message")
         return answer
+
+    def _believes_row(self, member: Member, row: ReportedRow | None, timestep: int) -> bool:
+        """Whether the trace may have what a client tells of the timestep that it closes."""
+        closed = member.timestep if member.timestep != timestep else 0
+        try:
+            if row is not None:
+                check_row(row, closed, widths_of(self.forms.plan, self.deployment.num_classes), self.task.flower)
+        except FedadeError as error:
+            count(self.progress.refused, member.name)
+            log.warning("row of %s refused: %s", member.name, one_line(error))
+            return False
+        return True
 
     def _settle(self, member: Member, answer: Answer, timestep: int) -> None:
         """An answer that counts: the client has finished its last round, and is where the turn put it."""
+        if answer.outcome is TurnOutcome.bad_batch:
+            count(self.progress.quarantined, member.name)
+            log.warning("%s set a bad batch aside in turn %d; its own log says why", member.name, self.progress.turn)
         if answer.row is not None:
             self.progress.rows.append(plain_row(member, answer.row))
         if member.timestep != timestep:
@@ -196,20 +236,49 @@ class Server:
     def _aggregate(self, method: FederatedMethod, updates: Mapping[Member, Answer]) -> None:
         """The server's part of a round, over updates in the order of the clients' numbers."""
         ordered = sorted(updates, key=lambda member: member.number)
-        uplinks = tree.stack([tree_like(self.forms.uplink, updates[member].uplink) for member in ordered])
-        samples = torch.tensor([float(updates[member].samples) for member in ordered])
-        # One client's influence is bounded only where all count alike.
-        weights = samples if self.account is None else torch.ones_like(samples)
+        sent = self._within_bounds({member: updates[member].uplink for member in ordered})
+        uplinks = tree.stack([tree_like(self.forms.uplink, uplink) for uplink in sent])
         with torch.no_grad():
             broadcast, downlinks = method.aggregate(
-                self.deployment, self.progress.shared, centred(uplinks, self.task.flower), weights
+                self.deployment,
+                self.progress.shared,
+                centred(uplinks, self.task.flower),
+                self._weights([updates[member].samples for member in ordered]),
             )
+        if not all(leaf.isfinite().all() for leaf in tree.leaves(broadcast)):
+            log.warning("turn %d: the average holds NaN or infinite values; not used", self.progress.turn)
+            return
         if self.account is not None:
             broadcast = self.account.release(broadcast, len(ordered))
         self.progress.shared, self.progress.version = broadcast, self.progress.version + 1
         for place, member in enumerate(ordered):
             downlink = tree.take(downlinks, place)
             member.personal_step_due, member.downlink = True, named_leaves(downlink)
+            member.counted = [*member.counted, digest(updates[member].uplink)][-REMEMBERED:]
             member.participated += 1
             member.bytes_sent += tree.num_bytes(uplinks) // len(ordered)
             member.bytes_received += tree.num_bytes(broadcast) + tree.num_bytes(downlink)
+
+    def _within_bounds(self, uplinks: Mapping[Member, Named]) -> list[Named]:
+        """Updates of which none moves farther than privacy allows or, without it, than a multiple of what others do."""
+        shared, before, settings = named_leaves(self.progress.shared), self.progress.distances, self.task.flower
+        distances = {member: distance(uplink, shared) for member, uplink in uplinks.items()}
+        bound = math.inf
+        if self.account is not None:
+            # One that depends on the data would let a client be seen in how the others were scaled.
+            bound = self.account.settings.clipping_norm
+        elif settings.outlier_factor is not None:
+            bound = learnt_bound(list(distances.values()), before, settings.outlier_factor)
+        self.progress.distances = [*before, *distances.values()][-RECENT:]
+        for member, moved in distances.items():
+            if moved > bound * ROUNDING:
+                count(self.progress.scaled_back, member.name)
+                log.warning("update of %s moves by %.3g; scaled back to %.3g", member.name, moved, bound)
+        return [scaled_back(uplink, shared, bound) for uplink in uplinks.values()]
+
+    def _weights(self, samples: list[int]) -> Tensor:
+        """How much each participant counts."""
+        counts, factor = torch.tensor(samples, dtype=torch.float32), self.task.flower.outlier_factor
+        if self.account is not None:  # one client's influence is bounded only where all count alike
+            return torch.ones_like(counts)
+        return counts if factor is None else bounded_weights(counts, factor)

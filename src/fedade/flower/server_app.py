@@ -22,7 +22,7 @@ from fedade.flower.client_app import stored_deployment
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
-from fedade.flower.rehearsal import Forms, rehearse
+from fedade.flower.rehearsal import most_bytes_of, rehearse
 from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
 from fedade.flower.run_folder import write_status
@@ -94,12 +94,12 @@ def make_server(
 ) -> Server:
     """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
     deployment, folder, cell = _deployment(task, stored), place.path, place.info
-    federated = with_rounds(task.method())
-    forms = Forms((), ()) if federated is None else rehearse(federated, deployment)
+    method = task.method()
+    federated, forms = with_rounds(method), rehearse(method, deployment)
     refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
     start = {} if federated is None else federated.begin_server(deployment)
     roster = Roster(task.flower.clients)
-    exchange = Exchange(grid, roster, task.flower.timeout_seconds)
+    exchange = Exchange(grid, roster, task.flower.timeout_seconds, most_bytes_of(forms))
     before = checkpoint.load(folder, start)
     if before is not None:
         roster.restore(before[1])
@@ -138,6 +138,8 @@ def _figures(server: Server) -> dict[str, object]:
         "clients": [member.name for member in server.roster],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
+        "scaled_back": server.progress.scaled_back,
+        "quarantined": server.progress.quarantined,
         "unanswered": server.progress.unanswered,
         "privacy": None if server.account is None else server.account.spent(),
     }

@@ -99,8 +99,13 @@ class FlowerSettings(_Frozen):
     aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
     trim: float = Field(0.2, ge=0, lt=0.5)
     """Share of the values that a trimmed mean drops at either end."""
+    outlier_factor: float | None = Field(3.0, gt=1)
+    """Updates that move farther than this many times the fleet's median are scaled back to it, and no client's samples
+    weigh more than this many times the median; None: neither."""
     max_update: float = Field(10.0, gt=0)
     """Updates that move farther than this, in norms of the shared layers, are refused."""
+    max_samples: Count = 10_000
+    """Most samples of a batch; updates that claim more are refused."""
     privacy: PrivacySettings | None = None
 
     @model_validator(mode="after")

@@ -93,6 +93,10 @@ class Store:
             if int(path.stem.removeprefix("turn-")) < turn:
                 path.unlink(missing_ok=True)
 
+    def quarantine(self, batch: str, reason: str) -> None:
+        """Keep why a batch was set aside, for whoever sends them; the same again if the turn is repeated."""
+        storage.write_bytes(self.folder / "quarantine" / f"{batch[:200]}.txt", f"{reason}\n".encode())
+
     def _path(self, turn: int) -> Path:
         return self.folder / f"turn-{turn:08d}.safetensors"
 

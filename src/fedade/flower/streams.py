@@ -38,11 +38,20 @@ class ClientBatch(NamedTuple):
     hidden: Hidden | None = None
 
 
+class BadBatchError(FedadeError):
+    """A batch that nobody can adapt to; the stream goes on after it."""
+
+    def __init__(self, reason: str, cursor: str) -> None:
+        super().__init__(reason)
+        self.cursor = cursor
+        """Where the stream stands without the batch."""
+
+
 class ClientStream(Protocol):
     """The batches of one client, one at a time."""
 
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
-        """The batch after the cursor; None where there is no new one."""
+        """The batch after the cursor; None where there is no new one. Raises BadBatchError where it is none."""
         ...
 
     def fresh(self, timestep: int) -> ClientBatch | None:
@@ -102,7 +111,12 @@ class Imported:
         """The next that the function yields."""
         taken = int(cursor or 0)
         batch = next(iter(self.function(self.client, taken)), None)
-        return None if batch is None else ClientBatch(_inputs(np.asarray(batch)), str(taken + 1))
+        if batch is None:
+            return None
+        try:
+            return ClientBatch(_inputs(np.asarray(batch)), str(taken + 1))
+        except (ValueError, TypeError) as error:
+            raise BadBatchError(f"batch {taken + 1} is no array of numbers ({error})", str(taken + 1)) from error
 
     def fresh(self, timestep: int) -> ClientBatch | None:
         """Nothing: real data come once."""
@@ -142,12 +156,11 @@ def own_labelled(path: Path, deployment: Deployment) -> Reference:
 def _read(path: Path) -> Tensor:
     try:
         found = np.load(path, allow_pickle=False)
-        values = found if isinstance(found, np.ndarray) else found["inputs"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise FedadeError(
-            f"{path} is not a batch ({error}); expected a .npy file, or a .npz file with an array `inputs`"
+        return _inputs(found if isinstance(found, np.ndarray) else found["inputs"])
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise BadBatchError(
+            f"{path} is not a batch ({error}); expected a .npy file, or a .npz file with an array `inputs`", path.name
         ) from error
-    return _inputs(values)
 
 
 def _inputs(values: NDArray[Any]) -> Tensor:

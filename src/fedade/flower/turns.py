@@ -1,5 +1,6 @@
 """A client's turn: what one message makes it do, from the end of its last round to its next update."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,10 @@ from fedade.engine.client import observed, refuse_misshapen, whole_rows
 from fedade.flower.rehearsal import rehearse
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
-from fedade.flower.streams import ClientBatch, ClientStream
+from fedade.flower.streams import BadBatchError, ClientBatch, ClientStream
 from fedade.flower.wire import Answer, Instruction, Named, ReportedRow, TurnOutcome, named_leaves, tree_like
+
+log = logging.getLogger("flwr.fedade")
 
 Clip = Callable[[Named, Named], Named]
 """From an update and the shared layers that it started from, to the update that may be sent."""
@@ -44,20 +47,22 @@ class Client:
         before, restarted = self._state_at(told.base)
         shared = self._shared(told)
         now = self._personalised(before, shared, told.downlink)
-        row = None
+        row, outcome = None, TurnOutcome.done
         if told.timestep != now.timestep:
             now = self._personalised_at_end(now, shared)
             row = self._closed(now, shared)
             now = replace(now, opened=None)
             if told.timestep:
-                now = self._opened(now, shared, told)
-        answer = Answer(TurnOutcome.done if now.opened or not told.timestep else TurnOutcome.no_data, row=row)
+                now, outcome = self._opened(now, shared, told)
+        elif now.opened is None:
+            outcome = TurnOutcome.no_data
+        answer = Answer(outcome, row=row)
         if told.trains and now.opened is not None:
             now, uplink = self._trained(now, now.opened, shared, told.round_key)
             answer = replace(answer, samples=len(now.opened.inputs) if now.opened else 0, uplink=uplink)
         self.store.save(told.turn, now)
         self.store.forget_before(told.keep)
-        return replace(answer, restarted=restarted)
+        return replace(answer, restarted=restarted, nonce=told.nonce)
 
     def _state_at(self, base: int) -> tuple[Snapshot, bool]:
         """The state to continue from, and whether it had to begin afresh although the server knows of an earlier."""
@@ -114,18 +119,27 @@ class Client:
         agreed = {name: value for name, value in measures.items() if self.settings.shares(name)}
         return ReportedRow(opened.timestep, len(opened.inputs), agreed)
 
-    def _opened(self, now: Snapshot, shared: Shared, told: Instruction) -> Snapshot:
-        """A new timestep: take a batch, if there is one, score before adapting, and observe."""
-        batch = self.stream.take(told.timestep, now.cursor)
-        if batch is None:
-            return replace(now, timestep=told.timestep)
-        self._refuse_broken(batch)
+    def _opened(self, now: Snapshot, shared: Shared, told: Instruction) -> tuple[Snapshot, TurnOutcome]:
+        """A new timestep: take a batch, if there is one, score before adapting, and observe.
+
+        A bad batch is set aside with its reason. What is wrong with the stream itself fails the turn.
+        """
+        now = replace(now, timestep=told.timestep)
+        try:
+            batch = self.stream.take(told.timestep, now.cursor)
+            if batch is None:
+                return now, TurnOutcome.no_data
+            self._refuse_broken(batch)
+        except BadBatchError as error:
+            log.error("a bad batch is set aside: %s", error)
+            self.store.quarantine(error.cursor, str(error))
+            return replace(now, cursor=error.cursor), TurnOutcome.bad_batch
         opened = Opened(told.timestep, batch.inputs, batch.hidden, told.observe_key, {}, None, 0.0)
         scoring, counter = self._scoring(opened, shared), PassCounter()
         scored = None if batch.hidden is None else self._accuracy(scoring, now.client, batch.hidden.labels)
         client, plan, _ = observed(self.method, scoring, now.client, self._truth(opened), counter)
         opened = replace(opened, plan=plan, accuracy_pre=scored, passes=float(counter.passes))
-        return replace(now, client=client, cursor=batch.cursor, timestep=told.timestep, opened=opened)
+        return replace(now, client=client, cursor=batch.cursor, opened=opened), TurnOutcome.done
 
     def _trained(self, now: Snapshot, opened: Opened, shared: Shared, round_key: int) -> tuple[Snapshot, Named]:
         """A participant's work, and what it sends."""
@@ -168,10 +182,17 @@ class Client:
         return float((probabilities.argmax(-1) == labels).double().mean())
 
     def _refuse_broken(self, batch: ClientBatch) -> None:
-        named = f"batch {batch.cursor}"
-        refuse_misshapen(batch.inputs, self.deployment.reference.inputs, named, "mend the stream")
+        named, most = f"batch {batch.cursor}", self.settings.max_samples
+        try:
+            refuse_misshapen(batch.inputs, self.deployment.reference.inputs, named, "mend the stream")
+        except FedadeError as error:
+            raise BadBatchError(str(error), batch.cursor) from error
+        if len(batch.inputs) > most:
+            raise BadBatchError(
+                f"{named} has {len(batch.inputs)} samples, more than flower.max_samples, {most}", batch.cursor
+            )
         if not whole_rows(batch.inputs).all():
-            raise FedadeError(f"{named} holds NaN or infinite values; clean the stream's data")
+            raise BadBatchError(f"{named} holds NaN or infinite values; clean the stream's data", batch.cursor)
 
 
 def _plain(value: Tensor) -> float | list[float]:

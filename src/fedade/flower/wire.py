@@ -1,5 +1,6 @@
 """What travels: instructions to clients, answers from them, and trees of tensors as safetensors."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +19,7 @@ from fedade.core.tree import Tree
 TURN, HELLO = "train.turn", "query.hello"
 """Message types: one turn of a client, and the question for its name."""
 
+NUMBER_BYTES = 8
 _STYPE = "safetensors"
 _CONFIG, _METRICS, _ARRAYS = "config", "metrics", "arrays"
 
@@ -30,6 +32,8 @@ class TurnOutcome(StrEnum):
 
     done = "done"
     no_data = "no-data"
+    bad_batch = "bad-batch"
+    """Its batch was set aside, and it sat out as if there had been none."""
     failed = "failed"
 
 
@@ -55,6 +59,8 @@ class Instruction:
     shared: Named = field(default_factory=dict)
     downlink: Named = field(default_factory=dict)
     """What the server tells this client alone about its last round."""
+    nonce: str = ""
+    """This message's own; only an answer that repeats it is one to this message."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ class Answer:
     row: ReportedRow | None = None
     restarted: bool = False
     """The state that the server asked for is gone; the client began afresh."""
+    nonce: str = ""
+    """That of the message that it answers."""
 
 
 def instruction_record(instruction: Instruction) -> RecordDict:
@@ -96,7 +104,7 @@ def read_instruction(content: RecordDict) -> Instruction:
 
 def answer_record(answer: Answer) -> RecordDict:
     """An answer as Flower sends it."""
-    fields: dict[str, Any] = {"outcome": answer.outcome.value, "restarted": answer.restarted}
+    fields: dict[str, Any] = {"outcome": answer.outcome.value, "restarted": answer.restarted, "nonce": answer.nonce}
     metrics: dict[str, Any] = {"samples": answer.samples}
     if answer.row is not None:
         metrics |= {"row.timestep": answer.row.timestep, "row.samples": answer.row.samples}
@@ -122,9 +130,23 @@ def read_answer(content: RecordDict) -> Answer:
             _unpacked(content).get("uplink", {}),
             row,
             bool(fields["restarted"]),
+            str(fields["nonce"]),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise FedadeError(f"its message is not an answer ({error!r})") from error
+
+
+def content_bytes(content: RecordDict) -> int:
+    """About how many bytes a message holds, without a copy of any of them."""
+    arrays = sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    plain: list[Mapping[str, object]] = [*content.config_records.values(), *content.metric_records.values()]
+    return arrays + sum(len(name) + _plain_bytes(value) for record in plain for name, value in record.items())
+
+
+def _plain_bytes(value: object) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    return sum(_plain_bytes(part) for part in value) if isinstance(value, list) else NUMBER_BYTES
 
 
 def message_bytes(message: Message) -> int:
@@ -132,9 +154,19 @@ def message_bytes(message: Message) -> int:
     return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
 
 
+def one_line(told: object) -> str:
+    """What a client said, or an error that quotes it, as it may stand in a log: short, without control characters."""
+    return "".join(sign if sign.isprintable() else " " for sign in str(told)[:300])
+
+
 def named_leaves(values: Tree) -> Named:
     """A tree as named leaves."""
     return tree.to_named(values, "")
+
+
+def digest(named: Named) -> str:
+    """Names the values of some leaves."""
+    return hashlib.sha256(save(_separate(named))).hexdigest()[:16]
 
 
 def tree_like(form: Tree, named: Named) -> Tree:
