@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-import fedade.cli.running
+import fedade.products.run_folder
 from fedade.cli.main import main
 used = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + {more}, used + {more}))
