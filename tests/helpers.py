@@ -34,6 +34,17 @@ class Seen(NamedTuple):
         return Truth(self.labels, self.prior) if method.card.oracle else None
 
 
+QUICK = {
+    "rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2},
+    "training_rounds": 3,
+    "views": 2,
+    "memory_size": 16,
+    "warm_up": 20,
+    "attention_steps": 5,
+}
+"""Rates at which a few steps show in every parameter, and less of what merely takes time."""
+
+
 def context(deployment: Deployment, inputs: Tensor, **known: Any) -> ClientContext:
     """What a method is given of a batch, in the first timestep unless told otherwise."""
     return ClientContext(deployment, inputs, **{"timestep": torch.tensor(1), "key": torch.tensor(5)} | known)

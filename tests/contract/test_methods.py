@@ -13,15 +13,7 @@ from fedade.checking.trials import TrialScenarios, trial_scenarios
 from fedade.core.method import Method
 from fedade.methods import METHODS, settings_of
 
-QUICK = {
-    "rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2},
-    "training_rounds": 3,
-    "views": 2,
-    "memory_size": 16,
-    "warm_up": 20,
-    "attention_steps": 5,
-}
-"""Rates at which a few steps show in every parameter, and less of what merely takes time."""
+from ..helpers import QUICK
 
 
 @pytest.fixture(params=sorted(METHODS))

@@ -13,18 +13,10 @@ import pytest
 from fedade.flower.settings import SHAREABLE
 from fedade.methods import METHODS
 
-from ..helpers import run
+from ..helpers import QUICK, run
 
 GOLDEN = Path(__file__).parent / "traces.json"
 COLUMNS = ("accuracy_pre", "accuracy_post", "learning_rate", "s_unc", "s_rep", "s")
-QUICK = {
-    "rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2},
-    "training_rounds": 3,
-    "views": 2,
-    "memory_size": 16,
-    "warm_up": 20,
-    "attention_steps": 5,
-}
 
 
 def traced(name: str, scenario_factory) -> dict[str, list[float]]:
