@@ -150,7 +150,7 @@ def test_what_can_be_deployed_can_be_run(name, users, tmp_path, cache):
 def simulated(tmp_path: Path, **changes: object):
     scenario = settings(tmp_path, **changes).model_dump(mode="json")
     return fedade.simulate(
-        ["source", "fed-ade", "fed-ade-plus"],
+        ["source", {"fed-ade": {"joint_epochs": 1, "personal_epochs": 1}}, "fed-ade-plus"],
         {"scenario": scenario, "protocol": {"rounds": 1, "participation": 0.5}},
         out=tmp_path / "run",
     )
