@@ -14,7 +14,7 @@ from fedade.core.method import FederatedMethod, Method, Plan
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.methods import METHODS, settings_of
-from fedade.scenarios import Testbed
+from fedade.scenarios.building import Testbed
 
 __all__ = ["Rows", "beginning", "clock", "final_world", "only", "run"]
 

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+from fedade.cli.listing import Kind
 from fedade.cli.main import COMMANDS
 
 
-@pytest.mark.parametrize("kind", ["methods", "datasets", "models", "schedules", "measures", "presets", "suites"])
+@pytest.mark.parametrize("kind", Kind)
 def test_everything_can_be_listed(fedade, kind):
     entries = json.loads(fedade("list", kind, "--json", check=True).stdout)
     assert all(entry["name"] for entry in entries)
@@ -27,14 +28,21 @@ def test_commands_are_listed_without_importing_any_and_each_is_there():
         assert len(lazy.summary) < 75, "one line"
 
 
-WITHOUT_PYTORCH = {
-    **{name: [name, "--help"] for name in COMMANDS},
-    "words": ["run", "--sede", "1"],
-    "datasets": ["list", "datasets"],
-    "data": ["data", "where", "digits"],
-    "tables": ["results", "write", "table.md"],
-    "certificates": ["flower", "certs", "keys"],
-}
+WITHOUT_PYTORCH = [
+    *([name, "--help"] for name in COMMANDS),
+    *(["list", kind] for kind in Kind),
+    ["data", "where", "digits"],
+    ["results", "write", "table.md"],
+    ["flower", "certs", "keys"],
+]
+REFUSED_WITHOUT_PYTORCH = [
+    ["run", "--sede", "1"],
+    *([*command, "nonsense"] for command in (["run"], ["bench"], ["tune"], ["pretrain"], ["check-method"], ["report"])),
+    *([*command, "nonsense"] for command in (["results", "add"], ["watch"], ["flower", "up"], ["run", "--resume"])),
+    ["export", "nonsense", "--to", "mlflow"],
+    ["run", "--method", "nonsense"],
+    *(["run", "--set", setting] for setting in ("scenario.alhpa=1", "scenario.schedule=saw", "protocol.rounds=0")),
+]
 
 
 def test_commands_import_pytorch_only_where_they_compute(tmp_path):
@@ -42,13 +50,14 @@ def test_commands_import_pytorch_only_where_they_compute(tmp_path):
     program = f"""
 import sys
 from fedade.cli.main import main
-for name, words in {WITHOUT_PYTORCH!r}.items():
-    sys.argv = ["fedade", *words]
-    try:
-        main()
-    except SystemExit as end:
-        assert end.code == (2 if name == "words" else 0), (name, end.code)
-    assert "torch" not in sys.modules, name
+for code, lines in ((0, {[[*map(str, words)] for words in WITHOUT_PYTORCH]!r}), (2, {REFUSED_WITHOUT_PYTORCH!r})):
+    for words in lines:
+        sys.argv = ["fedade", *words]
+        try:
+            main()
+        except SystemExit as end:
+            assert end.code == code, (words, end.code)
+        assert "torch" not in sys.modules, words
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import fedade.methods
 from fedade.checking.checks import CHECKS
 from fedade.checking.promises import BrokenPromiseError
 from fedade.checking.recording import OnlyRecordable
-from fedade.checking.trials import Trial, TrialScenarios, trial_scenarios
+from fedade.checking.trials import MethodTrial, TrialScenarios, trial_scenarios
 from fedade.methods import METHODS
 
 from ..helpers import QUICKER, quick
@@ -21,9 +21,9 @@ def scenarios(cache) -> TrialScenarios:
 
 
 @pytest.fixture(scope="module", params=sorted(METHODS))
-def trial(request, scenarios) -> Trial:
+def trial(request, scenarios) -> MethodTrial:
     """One for all checks of a method, so that its usual run is made once."""
-    return Trial(quick(request.param, QUICKER), scenarios)
+    return MethodTrial(quick(request.param, QUICKER), scenarios)
 
 
 def test_the_suite_covers_every_method_and_every_file():

@@ -71,7 +71,7 @@ class Ran(NamedTuple):
     warnings: list[str]
 
 
-ONE_NAME_PER_CLASS = {getattr(make, "func", make): name for name, make in reversed(METHODS.items())}
+ONE_NAME_PER_CLASS = {getattr(make, "func", make): name for name, make in reversed(list(METHODS.items()))}
 """Names that only change a setting are tried on images."""
 
 

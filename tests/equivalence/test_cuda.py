@@ -17,7 +17,8 @@ from fedade.engine.execution import Captured
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps
 from fedade.methods import METHODS
-from fedade.scenarios import ScenarioSettings, build_scenario
+from fedade.scenarios.building import build_scenario
+from fedade.scenarios.settings import ScenarioSettings
 
 from ..helpers import quick, with_streams
 

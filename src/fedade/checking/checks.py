@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedade.checking.promises import require, require_same_rows, require_same_tensors
 from fedade.checking.recording import AsIfRecorded
-from fedade.checking.trials import Trial, TrialScenarios, beginning, clock, final_world, only, run
+from fedade.checking.trials import MethodTrial, TrialScenarios, beginning, clock, final_world, only, run
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
 from fedade.core.errors import first_line
@@ -23,11 +23,11 @@ from fedade.core.method import Method, with_rounds
 from fedade.core.scenario import Batch, Streams
 from fedade.core.seeds import Seeds
 
-Check = Callable[[Trial], None]
+Check = Callable[[MethodTrial], None]
 SCORES = ("accuracy_pre", "accuracy_post", "true_prior")
 
 
-def is_a_method(trial: Trial) -> None:
+def is_a_method(trial: MethodTrial) -> None:
     """Settings are frozen, and a card says what the method is."""
     method = trial.method
     require(isinstance(method, Method), f"{type(method).__name__} does not derive from fedade.core.method.Method")
@@ -39,7 +39,7 @@ def is_a_method(trial: Trial) -> None:
     require(False, "its settings can be changed after it was made; keep model_config frozen")
 
 
-def same_bits(trial: Trial) -> None:
+def same_bits(trial: MethodTrial) -> None:
     """The same seed gives the same bits."""
     again = run(trial.method, trial.scenarios.usual)
     require_same_rows(trial.usual_run.rows, again, "two runs of one seed differ")
@@ -60,7 +60,7 @@ class Relabelled:
         return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
 
 
-def hidden_labels_stay_hidden(trial: Trial) -> None:
+def hidden_labels_stay_hidden(trial: MethodTrial) -> None:
     """Hidden labels change the score and nothing else, unless the card says oracle."""
     usual, honest = trial.scenarios.usual, trial.usual_run.rows
     relabelled: Any = Relabelled(usual.streams)
@@ -99,7 +99,7 @@ class PermutedSeeds(Seeds):
         return super().number(purpose, **coordinates)
 
 
-def clients_are_symmetric(trial: Trial) -> None:
+def clients_are_symmetric(trial: MethodTrial) -> None:
     """Permuting clients permutes the results."""
     usual, order = trial.scenarios.usual, np.array([3, 1, 0, 2])
     straight = run(trial.method, usual, participation=1.0)
@@ -117,7 +117,7 @@ def clients_are_symmetric(trial: Trial) -> None:
             require(same, f"column {name} depends on the order of the clients")
 
 
-def nothing_is_mutated(trial: Trial) -> None:
+def nothing_is_mutated(trial: MethodTrial) -> None:
     """State, plan, shared layers and deployment are never written to."""
     method, scenario = trial.method, trial.scenarios.usual
     world = only(beginning(method, scenario))
@@ -145,7 +145,7 @@ def nothing_is_mutated(trial: Trial) -> None:
     require_same_tensors(given, kept, "state, shared layers or deployment are changed in place")
 
 
-def states_can_be_stored(trial: Trial) -> None:
+def states_can_be_stored(trial: MethodTrial) -> None:
     """State survives save and load."""
     world, fresh = trial.usual_run.world, only(beginning(trial.method, trial.scenarios.usual))
     named = tree.to_named(world.clients, "clients") | tree.to_named(world.server, "server")
@@ -157,7 +157,7 @@ def states_can_be_stored(trial: Trial) -> None:
     require_same_tensors(read, (world.clients, world.server), "what was stored is not what was there")
 
 
-def columns_are_finite(trial: Trial) -> None:
+def columns_are_finite(trial: MethodTrial) -> None:
     """Diagnostics are finite and one per client; priors are distributions."""
     num_clients = trial.scenarios.usual.streams.num_clients
     for rows in trial.usual_run.rows:
@@ -169,14 +169,14 @@ def columns_are_finite(trial: Trial) -> None:
             require(np.allclose(rows["prior"].sum(1), 1, atol=1e-5), "a prior does not sum to 1")
 
 
-def single_samples_are_enough(trial: Trial) -> None:
+def single_samples_are_enough(trial: MethodTrial) -> None:
     """Batches of one sample give finite columns."""
     for rows in run(trial.method, trial.scenarios.single_samples):
         broken = [name for name, values in rows.items() if not np.isfinite(values).all()]
         require(not broken, f"with one sample per batch {', '.join(broken)} is not finite")
 
 
-def clients_together_are_clients_alone(trial: Trial) -> None:
+def clients_together_are_clients_alone(trial: MethodTrial) -> None:
     """The vectorised map and the loop agree on everything that a run leaves behind."""
     alone = final_world(trial.method, trial.scenarios.usual, vectorised=False)
     for one, other in zip(_leaves(trial.usual_run.world), _leaves(alone), strict=True):
@@ -184,7 +184,7 @@ def clients_together_are_clients_alone(trial: Trial) -> None:
         require(close, "torch.func.vmap over clients gives another state than one client after the other")
 
 
-def steps_can_be_recorded(trial: Trial) -> None:
+def steps_can_be_recorded(trial: MethodTrial) -> None:
     """No step reads a value back, so that a GPU can replay it as a CUDA graph."""
     watched = replace(clock(trial.method, trial.scenarios.usual), execution=AsIfRecorded())
     for _ in islice(watched.advance(beginning(trial.method, trial.scenarios.usual)), 2):  # watched from the second on
@@ -214,7 +214,7 @@ CHECKS: Mapping[str, Check] = {
 
 def checked(method: Method, scenarios: TrialScenarios) -> Iterator[tuple[str, str | None]]:
     """The name of every check, and why it failed, as they end."""
-    trial = Trial(method, scenarios)
+    trial = MethodTrial(method, scenarios)
     for name, check in CHECKS.items():
         try:
             check(trial)

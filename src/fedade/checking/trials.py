@@ -15,7 +15,8 @@ from fedade.core.seeds import Seeds
 from fedade.engine.attendance import Rounds
 from fedade.engine.clock import Clock, World
 from fedade.engine.steps import Maps
-from fedade.scenarios import ScenarioSettings, build_scenario
+from fedade.scenarios.building import build_scenario
+from fedade.scenarios.settings import ScenarioSettings
 
 Rows = list[dict[str, NDArray[Any]]]
 SMALL = {"num_clients": 8, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
@@ -49,7 +50,7 @@ class Ran(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trial:
+class MethodTrial:
     """A method and what it is tried on; the usual run, of which many checks read, is made once."""
 
     method: Method
