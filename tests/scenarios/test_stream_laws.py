@@ -8,8 +8,7 @@ import torch
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
-from fedade.scenarios import ScenarioSettings
-from fedade.scenarios.settings import StreamName
+from fedade.scenarios.settings import ScenarioSettings, StreamName
 from fedade.scenarios.stream_laws import STREAMS
 from fedade.scenarios.stream_laws.correlated import correlated_labels, whole_counts
 from fedade.scenarios.stream_laws.own_pace import OwnPaceStreams

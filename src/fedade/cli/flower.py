@@ -29,12 +29,14 @@ def up_command(
     """Try a method on this machine: start a SuperLink and SuperNodes, run, and stop all of them."""
     with loading():
         from fedade.cli.choosing import named_settings
-        from fedade.cli.progress import progress_bars
         from fedade.experiments.presets import PRESETS
+
+        settings = named_settings(what, set_, data_dir)
+        from fedade.cli.progress import progress_bars
         from fedade.flower.run_folder import troubles
         from fedade.flower.trial import Trial, trial_task
         from fedade.products.run_folder import fingerprint
-    task = trial_task(named_settings(what, set_, data_dir), clients)
+    task = trial_task(settings, clients)
     name = what if what in PRESETS else Path(what).stem
     folder = (out or Path("runs") / f"flower-{name}-{fingerprint(task.experiment)}").resolve()
     with progress_bars(quiet=json_) as report:
@@ -60,10 +62,12 @@ def init_command(
     """Make a Flower app: a shim, one configuration file and, for real streams, the deployment that hosts are given."""
     with loading():
         from fedade.cli.choosing import named_settings
+
+        settings = named_settings(what, set_, data_dir)
         from fedade.cli.progress import progress_bars
         from fedade.flower.app_template import init_app
     with progress_bars(quiet=json_) as report:
-        made = init_app(folder, named_settings(what, set_, data_dir), report)
+        made = init_app(folder, settings, report)
     _print_files(made, json_)
 
 

@@ -21,7 +21,7 @@ from fedade.flower.snapshots import Store
 from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
 from fedade.flower.turns import Client
 from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
-from fedade.scenarios import build_scenario
+from fedade.scenarios.building import build_scenario
 
 log = logging.getLogger("flwr.fedade")
 

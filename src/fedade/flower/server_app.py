@@ -14,7 +14,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener, Listeners
 from fedade.core.method import with_rounds
-from fedade.core.paths import cache_dir
+from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
 from fedade.flower.checkpoint import Progress
@@ -30,9 +30,9 @@ from fedade.flower.server import Server
 from fedade.flower.settings import FlowerTask, read_task
 from fedade.flower.wire import named_leaves
 from fedade.listeners import trackers_named
-from fedade.products.run_folder import CONFIG, run
+from fedade.products.run_folder import run
 from fedade.runner.store import CellFolder, claim
-from fedade.scenarios import build_deployment
+from fedade.scenarios.building import build_deployment
 
 PREDECESSOR_SECONDS = 60.0
 

@@ -13,7 +13,7 @@ from typing import Any
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.events import Report
-from fedade.core.paths import cache_dir
+from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.settings import merged
 from fedade.flower.app_template import write_app
 from fedade.flower.certificates import DAYS, LOOPBACK, make_certificates
@@ -23,9 +23,8 @@ from fedade.flower.identity import numbered_name
 from fedade.flower.processes import Process, ProcessGroup, Supervised
 from fedade.flower.run_folder import STATUS, read_status
 from fedade.flower.settings import FlowerTask, task_from
-from fedade.products.run_folder import CONFIG
 from fedade.runner.store import claim
-from fedade.scenarios import build_deployment
+from fedade.scenarios.building import build_deployment
 
 POLL_SECONDS = 0.5
 LIST_SECONDS = 30.0

@@ -14,6 +14,7 @@ from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.core.identity import digest
+from fedade.core.paths import CONFIG
 from fedade.core.provenance import provenance
 from fedade.experiments.cell import Cell, cells_of
 from fedade.experiments.settings import Experiment, experiment_from
@@ -26,8 +27,6 @@ from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
 from fedade.scenarios.own_testbed import OWN_STREAMS, OwnTestbed
-
-CONFIG = "config.yaml"
 
 
 @dataclass(frozen=True)

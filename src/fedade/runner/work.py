@@ -27,8 +27,9 @@ from fedade.experiments.settings import Experiment
 from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, reached_timestep
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
-from fedade.scenarios import ScenarioSettings, Testbed, build_testbed
+from fedade.scenarios.building import Testbed, build_testbed
 from fedade.scenarios.own_testbed import OwnTestbed
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS
 from fedade.tuning.trials import Tuning, fitted, tuned_from_store

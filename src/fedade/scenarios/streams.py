@@ -16,7 +16,7 @@ from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
 from fedade.data.corruptions import MAX_SEVERITY
 from fedade.maths.schedules import SCHEDULES
-from fedade.maths.schedules import weights as schedule_weights
+from fedade.maths.shift_weights import weights as schedule_weights
 from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.settings import ScenarioSettings
 
