@@ -82,7 +82,8 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -
         for tracker in trackers:
             tracker.close()
     labels: dict[str, str | int] = {"method": cell.method, "seed": cell.seed}
-    table = whole_trace(rows, labels, len(server.roster), task.experiment.scenario.num_timesteps)
+    joined = [task.first_timestep(member.number) for member in server.roster]
+    table = whole_trace(rows, labels, joined, task.experiment.scenario.num_timesteps)
     table = table.replace_schema_metadata({"seconds": f"{server.progress.seconds:.3f}"})
     trace.write(place.trace, table)
     checkpoint.discard(place.path)

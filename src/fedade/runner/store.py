@@ -18,10 +18,13 @@ from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo
 from fedade.core.provenance import provenance
+from fedade.core.seeds import Seeds
+from fedade.engine.attendance import scored_panel
 from fedade.experiments.cell import Cell
 from fedade.experiments.settings import Experiment
 from fedade.reporting.outcomes import Outcome
 from fedade.reporting.results import Result, result
+from fedade.scenarios.stream_laws import STREAMS
 
 State = Literal["done", "failed", "damaged", "open", "busy"]
 """Open: begun or not, without an end. Busy: another process is at work on it."""
@@ -136,9 +139,10 @@ class CellFolder:
     def finish(self) -> CellStatus:
         """What the trace tells; from here on the cell is never run again."""
         cell, table = self.cell, trace.read(self.trace)
-        scenario, scored = cell.experiment.scenario, cell.experiment.protocol.scored_clients
-        clients = min(scored or scenario.num_clients, scenario.num_clients)
-        if len(table) != (rows := clients * scenario.num_timesteps):
+        scenario, seeds = cell.experiment.scenario, Seeds(cell.seed)
+        panel = scored_panel(seeds, scenario.num_clients, cell.experiment.protocol.scored_clients)
+        first = STREAMS[scenario.stream].joining(scenario, seeds)[panel]
+        if len(table) != (rows := int((scenario.num_timesteps + 1 - first).sum())):
             raise FedadeError(f"{self.trace} has {len(table)} rows, not {rows}; run it again with --retry-failed")
         reached = result(table, cell.method, cell.seed, cell.configured.card.oracle, _seconds(table))
         check = {"rows": len(table), "checksum": _checksum(self.trace)}

@@ -48,6 +48,15 @@ class ShiftStreams:
         """ω of every client, `[C, T + 1]`."""
         return client_schedules(settings, seeds)
 
+    @staticmethod
+    def joining(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.int64]:
+        """The first timestep of every client, `[C]`; before it a client has no batches."""
+        return np.ones(settings.num_clients, dtype=np.int64)
+
+    @property
+    def first_timesteps(self) -> NDArray[np.int64]:
+        return self.joining(self.settings, self.seeds)
+
     @property
     def num_clients(self) -> int:
         return self.settings.num_clients
