@@ -10,6 +10,7 @@ from flwr.clientapp import ClientApp
 from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
+from fedade.core.importing import only_imports
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
@@ -49,7 +50,8 @@ def _answer(folder: Path, message: Message, context: Context) -> Answer:
         instruction = read_instruction(message.content)
         nonce = instruction.nonce
         identity = Identity.of(context.node_config, context.run_config)
-        return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
+        with only_imports(identity.imports):
+            return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
     except FedadeError as error:
         log.error("turn failed: %s", error)
     except Exception:

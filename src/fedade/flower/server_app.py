@@ -1,5 +1,6 @@
 """The Flower server: a run folder like the simulator's, written over the network."""
 
+import os
 import secrets
 from dataclasses import asdict
 from functools import partial
@@ -22,6 +23,7 @@ from fedade.flower.client_app import stored_deployment
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
+from fedade.flower.registration import NODES_VARIABLE, names_of_nodes
 from fedade.flower.rehearsal import most_bytes_of, rehearse
 from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
@@ -98,7 +100,8 @@ def make_server(
     federated, forms = with_rounds(method), rehearse(method, deployment)
     refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
     start = {} if federated is None else federated.begin_server(deployment)
-    roster = Roster(task.flower.clients)
+    bound = os.environ.get(NODES_VARIABLE)
+    roster = Roster(task.flower.clients, partial(names_of_nodes, Path(bound) if bound else None))
     exchange = Exchange(grid, roster, task.flower.timeout_seconds, most_bytes_of(forms))
     before = checkpoint.load(folder, start)
     if before is not None:
@@ -138,6 +141,7 @@ def _figures(server: Server) -> dict[str, object]:
         "clients": [member.name for member in server.roster],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
+        "impostors": server.roster.impostors,
         "scaled_back": server.progress.scaled_back,
         "quarantined": server.progress.quarantined,
         "unanswered": server.progress.unanswered,

@@ -85,7 +85,8 @@ class Store:
             content["opened"] = {
                 name: getattr(opened, name) for name in ("timestep", "observe_key", "accuracy_pre", "passes")
             }
-        storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(content)})
+        # Private: it holds the client's last batch.
+        storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(content)}, private=True)
 
     def forget_before(self, turn: int) -> None:
         """Remove states that will never be asked for again."""
@@ -95,7 +96,7 @@ class Store:
 
     def quarantine(self, batch: str, reason: str) -> None:
         """Keep why a batch was set aside, for whoever sends them; the same again if the turn is repeated."""
-        storage.write_bytes(self.folder / "quarantine" / f"{batch[:200]}.txt", f"{reason}\n".encode())
+        storage.write_bytes(self.folder / "quarantine" / f"{batch[:200]}.txt", f"{reason}\n".encode(), private=True)
 
     def _path(self, turn: int) -> Path:
         return self.folder / f"turn-{turn:08d}.safetensors"

@@ -82,7 +82,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     except filelock.Timeout:
         raise
     except OSError as error:
-        remedy = storage.other_place(path)
+        remedy = storage.remedy(path, error)
         raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; {remedy}") from error
     try:
         yield
