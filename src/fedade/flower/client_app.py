@@ -68,7 +68,7 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
         method,
         deployment,
         stream,
-        Store(identity.state_of(run), method.begin(context_before_first_batch(deployment))),
+        Store(identity.state_of(run), method.begin(context_before_first_batch(deployment)), method.model_dump_json()),
         task.flower,
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),

@@ -47,26 +47,25 @@ def server_app(folder: Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
         stored = context.run_config.get("deployment")
-        try:
-            serve(read_task(folder), grid, out, Path(str(stored)) if stored else None)
-        except FedadeError as error:
-            write_status(out, {"error": str(error)})
-            raise
+        serve(read_task(folder), grid, out, Path(str(stored)) if stored else None)
 
     return app
 
 
 def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
-    claim(out, CONFIG, task.experiment.identity())
+    claim(out, CONFIG, task.experiment.identity())  # a folder that is not ours gets no word of ours, either
     write_status(out, {})
     try:
         # A server whose SuperLink was killed notices that only after some seconds, and may still write.
         with filelock.FileLock(out / ".flower.lock", timeout=PREDECESSOR_SECONDS):
             adapt(task, grid, out, stored)
+        run(task.experiment, out)
     except filelock.Timeout as error:
         raise FedadeError(f"{out} is in use by another Flower run; wait for it or choose another --out") from error
-    run(task.experiment, out)
+    except FedadeError as error:
+        write_status(out, {"error": str(error)})
+        raise
 
 
 def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
@@ -110,7 +109,12 @@ def make_server(
     exchange.gather(min(wanted, len(roster) or wanted), task.flower.join_seconds)
     if before is None:
         roster.number_by_name()
-    progress = before[0] if before else Progress(secrets.token_hex(8), 0, start)
+    settings = {"method": method.model_dump(mode="json"), "deployment": task.deployment}
+    progress = before[0] if before else Progress(secrets.token_hex(8), 0, start, settings=settings)
+    if progress.settings != settings:
+        raise FedadeError(
+            f"{out} was begun with other settings of {task.method_name} or another deployment; choose --out"
+        )
     account = None
     if (privacy := task.flower.privacy) is not None and federated is not None:
         refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
