@@ -209,3 +209,12 @@ def test_an_empty_key_is_named_and_not_kept_in_silence(tmp_path):
     os.unlink(key.with_name("node.key.pub"))
     make_certificates(tmp_path, [], ["ada"], days=1)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def test_states_of_clients_are_their_owners_alone(make_task, served, tmp_path):
+    """They hold the client's last batch."""
+    served(make_task(methods=["tent"], scenario={"num_clients": 1, "num_timesteps": 1}))
+    paths = list((tmp_path / "state").rglob("*"))
+    assert any(path.suffix == ".safetensors" for path in paths)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths if path.is_file()} == {0o600}

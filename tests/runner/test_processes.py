@@ -38,7 +38,7 @@ def family(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow  # two processes import PyTorch
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_workers_end_with_the_run_that_started_them(tmp_path, number):
     if not Path("/proc").is_dir():
         pytest.skip("needs /proc")
