@@ -100,6 +100,58 @@ def run_command(
     typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")
 
 
+@app.command("sign")
+def sign_command(
+    folder: Annotated[Path, typer.Argument(metavar="APP", help="Folder of the app.")],
+    certificates: Annotated[Path, typer.Argument(metavar="CERTS", help="Folder of certificates, with app.key.")],
+    json_: Json = False,
+) -> None:
+    """Sign an app as it is now: nodes run signed apps only."""
+    with loading():
+        from fedade.flower.signatures import sign_app
+    _print_files([sign_app(folder, certificates)], json_)
+
+
+@app.command("superlink")
+def superlink_command(
+    certificates: Annotated[Path, typer.Argument(metavar="CERTS", help="Folder of certificates and public keys.")],
+    home: Annotated[Path, typer.Option(help="Where the SuperLink keeps what it knows.")],
+    host: Annotated[str, typer.Option(help="Address that nodes come to.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option(help="Port that nodes come to.")] = 8000,
+    local_port: Annotated[int, typer.Option(help="Port on loopback, for who submits runs on this host.")] = 8001,
+) -> None:
+    """Run a SuperLink that nodes with a registered key can reach, and nobody else; for a service manager."""
+    with loading():
+        from fedade.flower.services import LinkService
+    LinkService(certificates.resolve(), home.resolve(), host, port, local_port).run()
+
+
+@app.command("supernode")
+def supernode_command(
+    certificates: Annotated[Path, typer.Argument(metavar="CERTS", help="Folder with the client's certificates.")],
+    client: Annotated[str, typer.Argument(metavar="NAME", help="The client's name, as in `flower certs --node`.")],
+    superlink: Annotated[str, typer.Option(help="The SuperLink, HOST:PORT.")],
+    state_dir: Annotated[Path, typer.Option(help="Where the client keeps its state.")],
+    deployment: Annotated[Path | None, typer.Option(help="The stored deployment.")] = None,
+    stream: Annotated[Path | None, typer.Option(help="Another folder of batches than the app names.")] = None,
+    labelled: Annotated[Path | None, typer.Option(help="The client's own labelled data.")] = None,
+    allow_import: Annotated[
+        list[str] | None, typer.Option(metavar="MODULE", help="A module that apps may name; repeatable.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Of the node's own programs, on loopback.", show_default="any that is free")
+    ] = None,
+) -> None:
+    """Run the SuperNode of a client, which runs signed apps only; for a service manager."""
+    with loading():
+        from fedade.flower.services import run_supernode
+    paths = {"deployment": deployment, "stream": stream, "labelled": labelled}
+    said = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
+    if allow_import:
+        said["imports"] = " ".join(allow_import)
+    run_supernode(certificates.resolve(), client, superlink, state_dir.resolve(), said, port)
+
+
 def _print_files(made: list[Path], json_: bool) -> None:
     paths = [str(path) for path in made]
     typer.echo(json.dumps(paths) if json_ else "\n".join(paths))

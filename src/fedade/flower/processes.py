@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from fedade.core.errors import FedadeError
 
@@ -171,6 +171,22 @@ class ProcessGroup:
         for process in reversed(self.running):
             process.end(deadline)
         self.running.clear()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """A SIGTERM, or a terminal that goes away, ends the block as Ctrl-C does, so that its processes end too."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def flower_program(name: str) -> str:

@@ -45,9 +45,12 @@ class CellStatus:
 def claim(folder: Path, name: str, content: Mapping[str, Any], write: bool = True) -> None:
     """Make a folder that of a run or suite, which the named file tells; one that holds anything else is refused.
 
-    Without `write` it is only looked at: a start that fails must not leave a claim behind.
+    Without `write` it is only looked at: a start that fails must not leave a claim behind. With it, what killed writers
+    have left is swept.
     """
     path, kind = folder / name, "suite" if name.endswith(".json") else "run"
+    if write:
+        storage.sweep(folder)
     if path.exists():
         stored = storage.read_json(path) if name.endswith(".json") else storage.read_yaml(path)
         if (difference := _first_difference(stored, content)) is not None:
@@ -85,7 +88,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     except filelock.Timeout:
         raise
     except OSError as error:
-        remedy = storage.other_place(path)
+        remedy = storage.remedy(path, error)
         raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; {remedy}") from error
     try:
         yield
