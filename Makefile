@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
-.PHONY: setup run test browser check test-slow soak golden results clean
+.PHONY: setup run test browser check test-slow soak golden results docs clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check torch -e '.[dev]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check torch -e '.[dev,docs]'
 	touch $(STAMP)
 
 run: setup
@@ -42,6 +42,10 @@ golden: setup
 # Every table of results in the documents, from the files in docs/results.
 results: setup
 	$(BIN)/fedade results write README.md docs/*.md docs/results/*.md
+
+# The site, from docs/ into build/site: tutorials are executed; warnings, errors and dead links fail.
+docs: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W -n --keep-going -q -b html docs build/site
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

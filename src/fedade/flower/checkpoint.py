@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedade import __version__
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.tree import Tree
+from fedade.core.version import __version__
 from fedade.flower.members import Member
 from fedade.flower.rows import PlainRow, rows_of, stored_rows
 from fedade.flower.wire import Named, named_leaves, tree_like

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fedade import __version__
 from fedade.core import storage, tree
 from fedade.core.errors import FedadeError
 from fedade.core.tree import Tree
+from fedade.core.version import __version__
 from fedade.flower.streams import START, Hidden
 from fedade.flower.wire import Named, tree_like
 

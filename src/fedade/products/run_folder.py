@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from fedade import __version__
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.core.identity import digest
 from fedade.core.paths import CONFIG
 from fedade.core.provenance import provenance
+from fedade.core.version import __version__
 from fedade.experiments.cell import Cell, cells_of
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.reporting.figures import figures, save

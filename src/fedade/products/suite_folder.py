@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedade import __version__
 from fedade.core.events import Listener
 from fedade.core.paths import SUITE
+from fedade.core.version import __version__
 from fedade.experiments.cell import SCHEMA, Cell
 from fedade.experiments.suites.grid import Suite
 from fedade.products.suite_products import finish

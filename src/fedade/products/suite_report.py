@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from fedade import __version__
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.paths import SUITE
+from fedade.core.version import __version__
 from fedade.experiments.cell import SCHEMA
 from fedade.experiments.suites import suite_of
 from fedade.experiments.suites.grid import Suite

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import filelock
 
-from fedade import __version__
 from fedade.core import storage, trace
 from fedade.core.devices import release_memory
 from fedade.core.errors import FedadeError
@@ -20,6 +19,7 @@ from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.trace import Rows
+from fedade.core.version import __version__
 from fedade.data.locate import search_path
 from fedade.engine.clock import Federation
 from fedade.engine.pending import collect

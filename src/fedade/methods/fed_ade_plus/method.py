@@ -73,12 +73,13 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     track: bool = True
     """(a) Remember regimes of the class prior; else only the source prior and the batch itself are candidates."""
     num_regimes: int = Field(3, ge=1)
+    """How many class distributions a client remembers."""
     forgetting: float = Field(4.0, ge=0)
     """How much of its past a regime loses per unit of the shift signal."""
     debiased: bool = False
     """Whether the signal counts only beyond the noise of finite batches, which is great with many classes."""
     correction: Correction = "class-aware"
-    """(b)"""
+    """(b) Which statistics normalise: the batch's without what classes explain, the batch's, or the deployed."""
     memory: float = Field(400.0, ge=0)
     """Samples of earlier batches that count at most when statistics are corrected."""
     conditions: int = Field(8, ge=1)
@@ -93,9 +94,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     share ε that all fall on one class speak for that class by about ε log K nats a sample, so it is a share of that,
     with ε from the predictions themselves; times the square of the trust, since biases grow faster than statistics."""
     reweighting: bool = True
-    """(c)"""
+    """(c) Correct predictions by the prior."""
     gradient_steps: bool = False
-    """(d)"""
+    """(d) Let shared and personal layers descend the objective."""
     share: bool = True
     """(e) Average ψ over the clients; else every client moves its own."""
     rate: RateBounds = RateBounds()

@@ -1,0 +1,88 @@
+"""Tables of what can be named, in Markdown, from the registries themselves."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fedade.cli.listing import _LISTINGS, Kind
+from fedade.data.corruptions import CORRUPTIONS, STANDARD
+from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS
+from fedade.maths.schedules import SCHEDULES
+from fedade.methods import METHODS
+from fedade.scenarios.stream_laws import STREAMS
+from settings_tables import setting_rows
+
+FIRST = ("fed-ade-plus", "fed-ade")
+"""Methods whose settings are looked up most; the others follow in the registry's order."""
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table of texts, numbers and truths."""
+    lines = [header, ["---"] * len(header), *([_cell(value) for value in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "yes" if value else ""
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def listed(kind: Kind, *columns: str) -> str:
+    """What `fedade list` shows, of some columns: not those that depend on the machine."""
+    rows = ([f"`{entry['name']}`", *(entry[column] for column in columns)] for entry in _LISTINGS[kind]())
+    return markdown_table(("name", *columns), rows)
+
+
+def streams() -> str:
+    """Laws of streams, with what their classes say of them."""
+    return markdown_table(("name", "what comes when"), ((f"`{name}`", _first(law)) for name, law in STREAMS.items()))
+
+
+def schedules() -> str:
+    """Schedules, with what each does."""
+    rows = ((f"`{name}`", schedule.summary, schedule.random) for name, schedule in SCHEDULES.items())
+    return markdown_table(("name", "how far the stream has moved", "random"), rows)
+
+
+def corruptions() -> str:
+    """Corruptions of colour and of grey images."""
+    colour = ((f"`{name}`", "colour", name in STANDARD) for name in CORRUPTIONS)
+    grey = ((f"`{name}`", "grey", True) for name in SENSOR_CORRUPTIONS)
+    return markdown_table(("name", "images", "used by default"), (*colour, *grey))
+
+
+def method_settings() -> str:
+    """A section per method that has settings of its own."""
+    names = [*FIRST, *(name for name in METHODS if name not in FIRST)]
+    return "\n".join(filter(None, map(_settings_of, names)))
+
+
+def _settings_of(name: str) -> str:
+    make: Any = METHODS[name]
+    preset = make.keywords if isinstance(make, partial) else {}
+    model = getattr(make, "func", make)
+    rows = [row for row in setting_rows(model, preset=preset) if row.key != "constants"]
+    if not rows:
+        return ""
+    shown = ((f"`{row.key}`", row.values, f"`{row.default}`", row.meaning) for row in rows)
+    table = markdown_table(("setting", "values", "default", "meaning"), shown)
+    return f"## {name}\n\n{make().card.summary[:1].upper()}{make().card.summary[1:]}.\n\n{table}\n"
+
+
+def _first(documented: Any) -> str:
+    return (documented.__doc__ or "").strip().splitlines()[0]
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "methods": partial(listed, Kind.methods, "summary", "source", "rounds", "reference", "oracle"),
+    "datasets": partial(listed, Kind.datasets, "classes", "examples", "remark"),
+    "models": partial(listed, Kind.models, "summary"),
+    "measures": partial(listed, Kind.measures, "predictions", "features", "summary"),
+    "presets": partial(listed, Kind.presets, "dataset", "kind", "model"),
+    "suites": partial(listed, Kind.suites, "summary", "cells"),
+    "streams": streams,
+    "schedules": schedules,
+    "corruptions": corruptions,
+    "method-settings": method_settings,
+}
