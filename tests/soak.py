@@ -25,7 +25,7 @@ from fedade.runner import checkpoints
 
 from .runner.test_crash_points import LEFT_BEHIND
 
-SCENARIO = {"num_clients": 8, "num_timesteps": 40, "samples": 20, "train_size": 350, "reference_size": 50}
+SCENARIO = {"num_clients": 8, "num_timesteps": 12, "samples": 20, "train_size": 350, "reference_size": 50}
 KILLS_OF_A_RUN = 5
 TENTH = 10
 
@@ -114,7 +114,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever was reached")
     asked = parser.parse_args()
     checkpoints.SAVE_SHARE = float("inf")  # as often as can be, so that kills fall into it
-    experiment = experiment_from({"scenario": SCENARIO, "methods": ["tent", "fed-ade"], "seeds": [7]}).identified()
+    said = {"scenario": SCENARIO, "protocol": {"rounds": 2}, "methods": ["tent", "fed-ade"], "seeds": [7]}
+    experiment = experiment_from(said).identified()
     chance, kills, wrong, runs = random.Random(asked.seed), 0, 0, 0
     over = time.monotonic() + 60 * asked.minutes
     with tempfile.TemporaryDirectory(prefix="fedade-soak-") as place:

@@ -1,5 +1,6 @@
 """Processes that are certain to end, with all that they started."""
 
+import ctypes
 import os
 import secrets
 import signal
@@ -51,6 +52,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
 
     def ended(self) -> int | None:
@@ -87,6 +89,16 @@ class Process:
         """The end of its log, in one line."""
         words = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
         return " | ".join(line.strip() for line in words[-lines:])
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """In a new process: be sent a SIGTERM when the one that started it is gone, even if that was killed."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _marked(mark: str) -> list[int]:
