@@ -17,12 +17,16 @@ the second would be the same.
 
 from typing import Literal, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedade.core import tree
 from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.split import Parameters
+from fedade.kernels import mapped
 from fedade.maths.losses.entropy import entropy
 from fedade.maths.priors.calibration import apply_temperature
 from fedade.maths.priors.reweighting import reweight
@@ -32,9 +36,10 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     at_most,
     corrected_pass,
     deployed_statistics,
+    kept_pass,
     no_residuals,
-    repeated_pass,
     settled_pass,
+    surer,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
@@ -47,6 +52,10 @@ from fedade.parts.participation import phase_states
 from fedade.parts.rates import RateBounds
 from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.training import Training
+
+FEATURE_BIAS = 8.0
+"""How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
+they were never trained on."""
 
 Correction = Literal["class-aware", "batch", "none"]
 """Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
@@ -82,11 +91,13 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     """(b) Which statistics normalise: the batch's without what classes explain, the batch's, or the deployed."""
     memory: float = Field(400.0, ge=0)
     """Samples of earlier batches that count at most when statistics are corrected."""
-    conditions: int = Field(8, ge=1)
+    conditions: int = Field(3, ge=1)
     """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
     known at once."""
     doubt: float = Field(2.0, ge=0)
     """How many times more than chance a layer must have changed before it is corrected at all."""
+    settled: float = Field(0.03, ge=0)
+    """Trust up to which the second pass is not made: the first explains the batch."""
     softening: float = Field(0.3, ge=0)
     """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
     allowance: float = Field(0.25, ge=0)
@@ -222,24 +233,46 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             corrected = passing(deployment.source_prior, everywhere, 0.0)
             return corrected, self._read(deployment, known, corrected)
         expected = regimes.forecast(known, deployment.source_prior)
+        if FEATURES in everywhere:
+            corrected = self._surer_explanation(ctx, known, model, expected, past)
+            return corrected, self._read(deployment, known, corrected)
         first = passing(expected, plain_layers(deployment) & everywhere, self.doubt)
         reading = self._read(deployment, known, first)
-        repeated = repeated_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
-        if repeated is not None:
-            return repeated, reading
+        kept = kept_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
+        settled = torch.maximum(first.trust, kept.trust) <= self.settled
+        waits = not (mapped() or settled.is_cuda)  # what is mapped or recorded cannot depend on a value
+        if waits and bool(settled):
+            deployment.network.count_pass(len(ctx.inputs))
+            return kept, reading
         corrected = passing(reading.prior, everywhere, self.doubt)
-        return corrected, self._read(deployment, known, corrected)
+        second = corrected, self._read(deployment, known, corrected)
+        return second if waits else tree.choose(settled, (kept, reading), second)
+
+    def _surer_explanation(
+        self, ctx: ClientContext, known: Regimes, model: Parameters, expected: Tensor, past: Residuals
+    ) -> Corrected:
+        """Features are all that can be corrected, and classes move them too: other classes may explain them, and what
+        is left is put down to the inputs, or the inputs alone. Of the two the head is surer under the right one."""
+        deployment, everywhere = ctx.deployment, frozenset((FEATURES,))
+        passed = ctx.deployed_features() if not self.gradient_steps else None
+        plain = corrected_pass(deployment, model, ctx.inputs, expected, frozenset(), self.doubt, past, passed)
+        by_classes, by_inputs = (
+            corrected_pass(deployment, model, ctx.inputs, prior, everywhere, self.doubt, past, plain.passed)
+            for prior in (self._read(deployment, known, plain).prior, expected)
+        )
+        return surer(by_classes, by_inputs, deployment.temperature)
 
     def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:
         temperature = deployment.temperature * (1 + self.softening * corrected.trust)
         probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
         expected_error = 1 - probabilities.amax(-1).mean()
+        allowance = self.allowance * (FEATURE_BIAS if self._reads_features(deployment) else 1.0)
         return regimes.read(
             known,
             probabilities,
             deployment.mean_prediction,
             deployment.source_prior,
-            self.allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
+            allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
         )
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:
