@@ -22,6 +22,7 @@ from fedade.methods.delta import Delta
 from fedade.methods.deyo import Deyo
 from fedade.methods.ditto import Ditto
 from fedade.methods.fed_ade import FedAde
+from fedade.methods.fed_ade_plus.federated import FedAdePlusFederated
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.methods.fed_avg import FedAvg
@@ -57,6 +58,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     "source": Source,
     "fed-ade": FedAde,
     "fed-ade-plus": FedAdePlus,
+    "fed-ade-plus-federated": FedAdePlusFederated,
     "fed-ade-release": FedAdeRelease,
     "fix-lr-low": partial(FedAde, pace="low"),
     "fix-lr-mid": partial(FedAde, pace="mid"),
