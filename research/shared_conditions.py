@@ -63,16 +63,19 @@ def rows_of(method: str, scenario: Scenario, seed: int) -> dict[str, NDArray[Any
     client_map = Vectorised() if small else loop
     clock = Clock(METHODS[method](), scenario, Rounds(1, 1.0), Seeds(seed), Maps(client_map, client_map))
     steps = list(clock.run(clock.beginning()))
-    columns = ("client", "timestep", "accuracy_post", "bytes_sent", "bytes_received")
+    columns = ("client", "timestep", "accuracy_post", "bytes_sent")
     return {column: np.concatenate([rows[column] for rows in steps]) for column in columns}
 
 
-def late_and_others(rows: dict[str, NDArray[Any]], first: NDArray[np.int64]) -> tuple[float, float]:
-    """Mean accuracy of late clients more than 3 timesteps after they joined, and of the others at the same times."""
-    times, hits, joined = rows["timestep"], rows["accuracy_post"], first[rows["client"]]
-    settled = (joined > 1) & (times > joined + 3)
-    others = {time: hits[(times == time) & (joined == 1)].mean() for time in np.unique(times)}
-    return float(hits[settled].mean()), float(np.mean([others[time] for time in times[settled]]))
+def late_and_from_the_start(
+    late: dict[str, NDArray[Any]], whole: dict[str, NDArray[Any]], first: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Accuracy of late clients from their 5th timestep on, and on the same batches, had they always been there."""
+    known = dict(zip(zip(whole["client"], whole["timestep"], strict=True), whole["accuracy_post"], strict=True))
+    joined = first[late["client"]]
+    settled = (joined > 1) & (late["timestep"] > joined + 3)
+    same = zip(late["client"][settled], late["timestep"][settled], strict=True)
+    return float(late["accuracy_post"][settled].mean()), float(np.mean([known[place] for place in same]))
 
 
 def main() -> None:
@@ -114,25 +117,30 @@ def main() -> None:
                 "method": method,
                 "seed": seed,
                 "accuracy_post": f"{rows['accuracy_post'].mean():.4f}",
-                "bytes": int((rows["bytes_sent"] + rows["bytes_received"]).max()),
-                "late": "",
-                "others": "",
+                "bytes_sent": int(rows["bytes_sent"].sum()),
+                "case": "",
             }
+            lines = [line]
             if asked.stream == "late":
-                late, others = late_and_others(rows, scenario.streams.first_timesteps)
-                line |= {"late": f"{late:.4f}", "others": f"{others:.4f}"}
-            print(line, f"{time.monotonic() - begun:.0f} s", flush=True)
-            add(asked.out, line)
+                usual = scenario_of(asked.data_dir, "drift", int(seed), asked.corruptions, settings)
+                whole, first = rows_of(method, usual, int(seed)), scenario.streams.first_timesteps
+                late, always = late_and_from_the_start(rows, whole, first)
+                lines = [
+                    line | {"case": case, "accuracy_post": f"{value:.4f}"}
+                    for case, value in (("joined late", late), ("there from the start", always))
+                ]
+            print(*lines, f"{time.monotonic() - begun:.0f} s", flush=True)
+            add(asked.out, lines)
 
 
-def add(path: Path, line: dict[str, Any]) -> None:
-    """Append a line, with a header to a new file."""
+def add(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Append lines, with a header to a new file."""
     new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(line))
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
         if new:
             writer.writeheader()
-        writer.writerow(line)
+        writer.writerows(lines)
 
 
 if __name__ == "__main__":
