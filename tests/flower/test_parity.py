@@ -22,7 +22,9 @@ EVERYONE = {"fed-ade": {"personal_step": "all", "anchor": 0.01, "centred": True,
 ALONE = {"fed-ade": {"personal_step": "all", "paces": {"shared": 0}}}
 
 
-@pytest.mark.parametrize("method", [*METHODS, "oracle-prior", "fth", "rotta", "fed-ctta", EVERYONE, ALONE], ids=str)
+@pytest.mark.parametrize(
+    "method", [*METHODS, "oracle-prior", "fth", "rotta", "fed-ctta", "fed-ade-plus-federated", EVERYONE, ALONE], ids=str
+)
 def test_real_messages_give_the_simulators_trace(make_task, served, tmp_path, method):
     task = make_task(methods=[method], scenario={"kind": "both"}, protocol={"score_fresh": True})
     served(task)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 contract: Any = OptionalModule("fedade.core.method")
 
 
-class Place:
+class MethodPath:
     """Where a method is, and what a name sets for it; it is imported when it is asked for."""
 
     def __init__(self, path: str, **settings: Any) -> None:
@@ -39,72 +39,73 @@ class Place:
 class LazyMethods(Mapping[str, "Callable[..., Method]"]):
     """Methods by name; names are known without importing any, since PyTorch takes seconds."""
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        self._places = places
+    def __init__(self, paths: Mapping[str, MethodPath]) -> None:
+        self._paths = paths
 
     def __getitem__(self, name: str) -> "Callable[..., Method]":
-        return self._places[name].make()
+        return self._paths[name].make()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._paths
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._paths)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._paths)
 
 
 METHODS = LazyMethods(
     {
-        "source": Place("source:Source"),
-        "fed-ade": Place("fed_ade:FedAde"),
-        "fed-ade-plus": Place("fed_ade_plus.method:FedAdePlus"),
-        "fed-ade-release": Place("fed_ade_release:FedAdeRelease"),
-        "fix-lr-low": Place("fed_ade:FedAde", pace="low"),
-        "fix-lr-mid": Place("fed_ade:FedAde", pace="mid"),
-        "fix-lr-high": Place("fed_ade:FedAde", pace="high"),
-        "fix-lr-mean": Place("fed_ade:FedAde", pace="mean"),
-        "shuffled-lr": Place("fed_ade:FedAde", pace="shuffled"),
-        "fth": Place("fth:Fth"),
-        "ftfwh": Place("fth:Fth", window=100),
-        "atlas": Place("atlas.method:Atlas"),
-        "uogd": Place("atlas.method:Atlas", pool="single"),
-        "rogd": Place("rogd.method:Rogd"),
-        "flh-ftl": Place("flh_ftl.method:FlhFtl"),
-        "prior-bbse": Place("prior_reweighting:PriorReweighting"),
-        "prior-em": Place("prior_reweighting:PriorReweighting", prior="mlls"),
-        "uda": Place("uda.method:Uda"),
-        "unida": Place("unida.method:Unida"),
-        "bn-adapt": Place("bn_adapt:BnAdapt"),
-        "tent": Place("tent:Tent"),
-        "sar": Place("sar:Sar"),
-        "cotta": Place("cotta:Cotta"),
-        "atp": Place("atp:Atp"),
-        "lame": Place("lame:Lame"),
-        "note": Place("note:Note"),
-        "rotta": Place("rotta:Rotta"),
-        "delta": Place("delta:Delta"),
-        "roid": Place("roid:Roid"),
-        "deyo": Place("deyo:Deyo"),
-        "hybrid-ttn": Place("hybrid_ttn:HybridTtn"),
-        "tribe": Place("tribe:Tribe"),
-        "poem": Place("poem:Poem"),
-        "unitta": Place("unitta:Unitta"),
-        "fed-ctta": Place("fed_ctta:FedCtta"),
-        "pfed-bbn": Place("pfed_bbn:PfedBbn"),
-        "fed-the-plus": Place("fed_the_plus:FedThePlus"),
-        "fed-tsa": Place("fed_tsa:FedTsa"),
-        "fed-poe": Place("fed_poe:FedPoe"),
-        "fed-ccfa": Place("fed_ccfa.method:FedCcfa"),
-        "fed-avg": Place("fed_avg:FedAvg"),
-        "fed-rep": Place("fed_rep:FedRep"),
-        "ditto": Place("ditto:Ditto"),
-        "fed-pseudo": Place("fed_pseudo:FedPseudo"),
-        "oracle-prior": Place("oracle_prior:OraclePrior"),
-        "oracle-finetune": Place("oracle_finetune:OracleFinetune"),
-        "fed-poe-oracle": Place("fed_poe:FedPoe", labels="oracle"),
-        "fed-ccfa-oracle": Place("fed_ccfa.method:FedCcfa", labels="oracle"),
+        "source": MethodPath("source:Source"),
+        "fed-ade": MethodPath("fed_ade:FedAde"),
+        "fed-ade-plus": MethodPath("fed_ade_plus.method:FedAdePlus"),
+        "fed-ade-plus-federated": MethodPath("fed_ade_plus.federated:FedAdePlusFederated"),
+        "fed-ade-release": MethodPath("fed_ade_release:FedAdeRelease"),
+        "fix-lr-low": MethodPath("fed_ade:FedAde", pace="low"),
+        "fix-lr-mid": MethodPath("fed_ade:FedAde", pace="mid"),
+        "fix-lr-high": MethodPath("fed_ade:FedAde", pace="high"),
+        "fix-lr-mean": MethodPath("fed_ade:FedAde", pace="mean"),
+        "shuffled-lr": MethodPath("fed_ade:FedAde", pace="shuffled"),
+        "fth": MethodPath("fth:Fth"),
+        "ftfwh": MethodPath("fth:Fth", window=100),
+        "atlas": MethodPath("atlas.method:Atlas"),
+        "uogd": MethodPath("atlas.method:Atlas", pool="single"),
+        "rogd": MethodPath("rogd.method:Rogd"),
+        "flh-ftl": MethodPath("flh_ftl.method:FlhFtl"),
+        "prior-bbse": MethodPath("prior_reweighting:PriorReweighting"),
+        "prior-em": MethodPath("prior_reweighting:PriorReweighting", prior="mlls"),
+        "uda": MethodPath("uda.method:Uda"),
+        "unida": MethodPath("unida.method:Unida"),
+        "bn-adapt": MethodPath("bn_adapt:BnAdapt"),
+        "tent": MethodPath("tent:Tent"),
+        "sar": MethodPath("sar:Sar"),
+        "cotta": MethodPath("cotta:Cotta"),
+        "atp": MethodPath("atp:Atp"),
+        "lame": MethodPath("lame:Lame"),
+        "note": MethodPath("note:Note"),
+        "rotta": MethodPath("rotta:Rotta"),
+        "delta": MethodPath("delta:Delta"),
+        "roid": MethodPath("roid:Roid"),
+        "deyo": MethodPath("deyo:Deyo"),
+        "hybrid-ttn": MethodPath("hybrid_ttn:HybridTtn"),
+        "tribe": MethodPath("tribe:Tribe"),
+        "poem": MethodPath("poem:Poem"),
+        "unitta": MethodPath("unitta:Unitta"),
+        "fed-ctta": MethodPath("fed_ctta:FedCtta"),
+        "pfed-bbn": MethodPath("pfed_bbn:PfedBbn"),
+        "fed-the-plus": MethodPath("fed_the_plus:FedThePlus"),
+        "fed-tsa": MethodPath("fed_tsa:FedTsa"),
+        "fed-poe": MethodPath("fed_poe:FedPoe"),
+        "fed-ccfa": MethodPath("fed_ccfa.method:FedCcfa"),
+        "fed-avg": MethodPath("fed_avg:FedAvg"),
+        "fed-rep": MethodPath("fed_rep:FedRep"),
+        "ditto": MethodPath("ditto:Ditto"),
+        "fed-pseudo": MethodPath("fed_pseudo:FedPseudo"),
+        "oracle-prior": MethodPath("oracle_prior:OraclePrior"),
+        "oracle-finetune": MethodPath("oracle_finetune:OracleFinetune"),
+        "fed-poe-oracle": MethodPath("fed_poe:FedPoe", labels="oracle"),
+        "fed-ccfa-oracle": MethodPath("fed_ccfa.method:FedCcfa", labels="oracle"),
     }
 )
 

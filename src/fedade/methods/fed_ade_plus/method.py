@@ -44,6 +44,7 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
+from fedade.methods.fed_ade_plus.shared_conditions import Report
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
@@ -74,6 +75,8 @@ class FedAdePlusClient(NamedTuple):
     """Class distribution of the last batch."""
     previous: Remembered
     states: PhaseStates
+    report: Report | tuple[()] = ()
+    """What the server is to be told of conditions, where they are shared."""
 
 
 class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
@@ -170,14 +173,13 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         corrected, reading = self._settle(ctx, state, known)
         if not self._reads_features(deployment):
             # `predict` then needs no pass of its own.
-            ctx.know_updated_features({**own_model(ctx, state.own), **corrected.statistics}, corrected.passed)
+            ctx.know_updated_features({**self._model(ctx, state), **corrected.statistics}, corrected.passed)
         current, signals = self._measure.update(
             deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
         )
         retention = (1 - self.forgetting * signals.combined).clamp(min=0)
-        moved = state._replace(
+        moved = self._learnt(ctx, state, corrected, reading)._replace(
             statistics=corrected.statistics,
-            residuals=corrected.residuals,
             regimes=regimes.learn(known, reading, len(ctx.inputs), retention),
             prior=reading.prior,
             previous=current,
@@ -213,16 +215,32 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def predict(self, ctx: ClientContext, state: FedAdePlusClient) -> Tensor:
         """p(x) ∘ q / p̄ with the client's statistics, normalised; p̄ is the deployed model's mean prediction under μ0."""
         deployment = ctx.deployment
-        logits = settled_pass(ctx, own_model(ctx, state.own), state.statistics, keeps_body=not self.gradient_steps)
+        logits = settled_pass(ctx, self._model(ctx, state), state.statistics, keeps_body=not self.gradient_steps)
         probabilities = apply_temperature(logits, deployment.temperature).softmax(-1)
         return reweight(probabilities, state.prior, deployment.mean_prediction) if self.reweighting else probabilities
+
+    # What those that share more than layers do otherwise
+
+    def _model(self, ctx: ClientContext, state: FedAdePlusClient) -> dict[str, Tensor]:
+        """The client's model."""
+        return own_model(ctx, state.own)
+
+    def _past(self, ctx: ClientContext, state: FedAdePlusClient) -> Residuals:
+        """What is known of conditions before the batch is seen."""
+        return at_most(state.residuals, self.memory)
+
+    def _learnt(
+        self, ctx: ClientContext, state: FedAdePlusClient, corrected: Corrected, reading: Reading
+    ) -> FedAdePlusClient:
+        """The state with what a batch added to what is known of conditions."""
+        return state._replace(residuals=corrected.residuals)
 
     # What a batch says
 
     def _settle(self, ctx: ClientContext, state: FedAdePlusClient, known: Regimes) -> tuple[Corrected, Reading]:
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
-        deployment, model = ctx.deployment, own_model(ctx, state.own)
-        past = at_most(state.residuals, self.memory)
+        deployment, model = ctx.deployment, self._model(ctx, state)
+        past = self._past(ctx, state)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
 
         def passing(prior: Tensor, layers: frozenset[str], doubt: float) -> Corrected:
