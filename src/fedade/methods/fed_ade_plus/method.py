@@ -17,7 +17,6 @@ the second would be the same.
 
 from typing import Literal, NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
