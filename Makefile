@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
-.PHONY: setup run test browser check test-slow golden results examples docs clean
+.PHONY: setup run test browser check test-slow soak golden results examples docs clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,10 @@ check: setup
 
 test-slow: setup browser
 	$(BIN)/python -m pytest -m slow
+
+# Two hundred kills at random moments; hours on a small machine.
+soak: setup
+	$(BIN)/python -m tests.soak --kills 200
 
 golden: setup
 	FEDADE_REWRITE_GOLDEN=1 $(BIN)/python -m pytest tests/golden

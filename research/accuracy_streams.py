@@ -30,7 +30,7 @@ from fedade.data.registry import load
 from fedade.maths.priors.calibration import apply_temperature, fit_temperature
 from fedade.maths.priors.estimators import confusion_matrix
 from fedade.maths.priors.reweighting import reweight
-from fedade.maths.schedules import weights
+from fedade.maths.shift_weights import weights
 from fedade.maths.signals.dynamics import mean_feature
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.source import Source

@@ -10,7 +10,7 @@ from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from
 from fedade.methods.fed_ade_plus.class_moments import explained_share
 from fedade.methods.fed_ade_plus.reference_moments import plain_layers, reference_moments
-from fedade.scenarios import build_deployment
+from fedade.scenarios.building import build_deployment
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ python speed/kernels.py --check --layers --step --forward
 import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import torch
@@ -176,11 +176,11 @@ def time_layers(network: Network, mode: Mode, clients: int, samples: int) -> Non
     for shape in dict.fromkeys(network.shapes):
         generator = torch.Generator("cuda").manual_seed(SEED)
         sets = [operands(shape, clients, samples, mode.dtype, generator) for _ in range(COPIES)]
-        for product, work in products(shape, mode.precision).items():
+        for name, work in products(shape, mode.precision).items():
             time = milliseconds(lambda copy, work=work, sets=sets: work(sets[copy]))
             rate = clients * samples * shape.operations / time / 1e9
             moved = clients * samples * (shape.image.size + shape.result.size) * mode.dtype.itemsize
-            print(f"| {shape} | {product} | {time:.4f} | {rate:.1f} | {moved / time / 1e6:.0f} |", flush=True)
+            print(f"| {shape} | {name} | {time:.4f} | {rate:.1f} | {moved / time / 1e6:.0f} |", flush=True)
 
 
 def error(result: Tensor, expected: Tensor) -> float:
@@ -280,22 +280,20 @@ def main() -> None:
         words.add_argument(f"--{word}", action="store_true")
     words.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     words.add_argument("--networks", nargs="+", choices=NETWORKS, default=["resnet-3block"])
-    words.add_argument("--clients", type=int, default=10)
-    words.add_argument("--samples", type=int, default=50)
-    words.add_argument("--images", type=int, default=5000)
+    for word, default in (("clients", 10), ("samples", 50), ("images", 5000)):
+        words.add_argument(f"--{word}", type=int, default=default)
     said = words.parse_args()
-    for word in said.modes:
-        mode = MODES[word]
-        for name in said.networks:
-            print(f"{name}, {word}")
-            if said.check:
-                check(NETWORKS[name], mode)
-            if said.step:
-                time_step(NETWORKS[name], mode, said.clients, said.samples)
-            if said.forward:
-                time_forward(NETWORKS[name], mode, said.images)
-            if said.layers:
-                time_layers(NETWORKS[name], mode, said.clients, said.samples)
+    for word, name in product(said.modes, said.networks):
+        mode, network = MODES[word], NETWORKS[name]
+        print(f"{name}, {word}")
+        if said.check:
+            check(network, mode)
+        if said.step:
+            time_step(network, mode, said.clients, said.samples)
+        if said.forward:
+            time_forward(network, mode, said.images)
+        if said.layers:
+            time_layers(network, mode, said.clients, said.samples)
 
 
 if __name__ == "__main__":

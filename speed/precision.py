@@ -17,7 +17,7 @@ from fedade.engine.clock import Federation
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from, merged
 from fedade.runner.clocks import build_clock
-from fedade.scenarios import build_testbed
+from fedade.scenarios.building import build_testbed
 
 PRECISIONS = ("float32", "bf16")
 

@@ -14,7 +14,7 @@ from fedade.data.corruptions import CORRUPTIONS, MAX_SEVERITY, corrupt
 from fedade.data.registry import load
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from
-from fedade.scenarios import build_deployment
+from fedade.scenarios.building import build_deployment
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 
 from fedade.checking.trials import SMALL
-from fedade.scenarios import ScenarioSettings, build_scenario
+from fedade.scenarios.building import build_scenario
+from fedade.scenarios.settings import ScenarioSettings
 
 from .helpers import ScenarioFactory
 

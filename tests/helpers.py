@@ -1,6 +1,6 @@
 """Running methods in tests: short scenarios on the default data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,8 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import FederatedMethod, Method, Plan
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
-from fedade.scenarios import Testbed
+from fedade.methods import METHODS, settings_of
+from fedade.scenarios.building import Testbed
 
 __all__ = ["Rows", "beginning", "clock", "final_world", "only", "run"]
 
@@ -43,6 +44,21 @@ QUICK = {
     "attention_steps": 5,
 }
 """Rates at which a few steps show in every parameter, and less of what merely takes time."""
+
+QUICKER = {
+    **dict.fromkeys(("joint_epochs", "personal_epochs", "head_epochs", "body_epochs", "global_epochs"), 1),
+    **dict.fromkeys(("balanced_epochs", "epochs", "steps"), 1),
+    "training_rounds": 1,
+    "attention_steps": 2,
+    "mixing_steps": 3,
+}
+"""Fewer steps of the same kind, where two ways of taking them are compared."""
+
+
+def quick(name: str, settings: Mapping[str, Any] | None = None) -> Method:
+    """A registered method with quick settings, and with those of other settings that it has."""
+    known = settings_of(name)
+    return METHODS[name](**{key: value for key, value in {**QUICK, **(settings or {})}.items() if key in known})
 
 
 def context(deployment: Deployment, inputs: Tensor, **known: Any) -> ClientContext:

@@ -14,8 +14,7 @@ from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.parts.optimisers import Optimiser
 from fedade.parts.rates import Paces, RateBounds, SignalRange
-from fedade.scenarios import PretrainingSettings, ScenarioSettings
-from fedade.scenarios.settings import TextSettings
+from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings, TextSettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 

@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from fedade.core.errors import FedadeError
+from fedade.core.version import __version__
 
 if TYPE_CHECKING:
     from fedade.adapter.accuracy_monitor import AccuracyMonitor
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         shift_schedule,
     )
 
-__version__ = "0.1.0"
 
 _WHERE = {
     "AccuracyMonitor": "fedade.adapter.accuracy_monitor",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedade.core.errors import FedadeError
 from fedade.experiments import cell as cells_module
 from fedade.experiments.cell import COMMON
+from fedade.experiments.identifying import changed_cell
 from fedade.experiments.suites import SUITES, suite_of
 from fedade.experiments.suites.grid import SuiteRow, grid
 from fedade.experiments.suites.selecting import select
@@ -92,12 +93,14 @@ def test_an_address_tells_every_setting_apart(changes):
 
 
 def test_an_address_ignores_labels_where_data_lie_what_computes_and_other_methods(tmp_path):
-    elsewhere = BASE.computed_on("cuda:1", tmp_path).changed(["execution.precision=bf16", "tent.adaptation_steps=9"])
+    elsewhere = changed_cell(
+        BASE.computed_on("cuda:1", tmp_path), ["execution.precision=bf16", "tent.adaptation_steps=9"]
+    )
     assert elsewhere.address == BASE.address
     assert elsewhere.experiment.scenario.data_dir == tmp_path.resolve()
     assert elsewhere.experiment.execution.device == "cuda:1"
-    assert BASE.changed(["fed-ade.use_unc=false"]).address == changed(settings={"use_unc": False}).address
-    assert changed(settings={"use_unc": False}).changed(["fed-ade.use_unc=true"]).address == BASE.address
+    assert changed_cell(BASE, ["fed-ade.use_unc=false"]).address == changed(settings={"use_unc": False}).address
+    assert changed_cell(changed(settings={"use_unc": False}), ["fed-ade.use_unc=true"]).address == BASE.address
     assert changed(settings={"use_unc": True}).address == BASE.address, "a default, said or not"
     (other,) = grid("other", ("digits-label",), (SuiteRow("name", "fed-ade"),), (0,), ("lin",), varied={"alpha": 1.0})
     assert other.address == BASE.address

@@ -1,6 +1,5 @@
 """The command line as a user meets it: real processes."""
 
-import importlib
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 
-from fedade.cli.main import COMMANDS
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 
@@ -105,14 +103,6 @@ def test_equal_bounds_from_the_command_line_are_a_fixed_rate(fedade):
     }
 
 
-@pytest.mark.parametrize("kind", ["methods", "datasets", "models", "schedules", "measures", "presets", "suites"])
-def test_everything_can_be_listed(fedade, kind):
-    entries = json.loads(fedade("list", kind, "--json", check=True).stdout)
-    assert all(entry["name"] for entry in entries)
-    shown = fedade("list", kind, check=True).stdout
-    assert all(entry["name"] in shown for entry in entries)
-
-
 def test_a_file_that_is_not_yaml_is_named(fedade, tmp_path):
     (tmp_path / "bad.yaml").write_text("scenario: [unclosed\nkind: label")
     done = fedade("run", "bad.yaml")
@@ -197,42 +187,6 @@ def test_who_is_scored_is_part_of_a_run(fedade, tmp_path):
     words = ["--set", "protocol.scored_clients=2", "--method", "fed-ade", "--out", "r", "--json"]
     fedade("run", *TINY, *words, check=True)
     assert len(trace.read(tmp_path / "r" / "trace.parquet")) == 2 * 3
-
-
-def test_commands_are_listed_without_importing_any_and_each_is_there():
-    program = "import sys, fedade.cli.main; sys.exit(bool({'torch', 'pydantic', 'pyarrow'} & sys.modules.keys()))"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-    for name, lazy in COMMANDS.items():
-        loaded = getattr(importlib.import_module(f"fedade.cli.{lazy.module}"), lazy.attribute)
-        assert callable(loaded), name
-        assert len(lazy.summary) < 75, "one line"
-
-
-WITHOUT_PYTORCH = {
-    **{name: [name, "--help"] for name in COMMANDS},
-    "words": ["run", "--sede", "1"],
-    "datasets": ["list", "datasets"],
-    "data": ["data", "where", "digits"],
-    "tables": ["results", "write", "table.md"],
-    "certificates": ["flower", "certs", "keys"],
-}
-
-
-def test_commands_import_pytorch_only_where_they_compute(tmp_path):
-    (tmp_path / "table.md").write_text("no table\n")
-    program = f"""
-import sys
-from fedade.cli.main import main
-for name, words in {WITHOUT_PYTORCH!r}.items():
-    sys.argv = ["fedade", *words]
-    try:
-        main()
-    except SystemExit as end:
-        assert end.code == (2 if name == "words" else 0), (name, end.code)
-    assert "torch" not in sys.modules, name
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_debug_shows_the_traceback(fedade):

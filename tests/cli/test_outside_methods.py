@@ -8,7 +8,7 @@ import pytest
 
 from fedade.checking.checks import CHECKS
 from fedade.checking.promises import BrokenPromiseError
-from fedade.checking.trials import trial_scenarios
+from fedade.checking.trials import MethodTrial, trial_scenarios
 from fedade.methods import method_class
 
 from .conftest import TINY
@@ -103,4 +103,4 @@ def test_broken_promises_are_named(fedade):
 def test_a_broken_promise_is_found(name, broken, cache):
     method = method_class(f"outside_methods:{name}")()
     with pytest.raises(BrokenPromiseError):
-        CHECKS[broken](method, trial_scenarios(Path(cache)))
+        CHECKS[broken](MethodTrial(method, trial_scenarios(Path(cache))))

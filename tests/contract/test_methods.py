@@ -9,22 +9,21 @@ import fedade.methods
 from fedade.checking.checks import CHECKS
 from fedade.checking.promises import BrokenPromiseError
 from fedade.checking.recording import OnlyRecordable
-from fedade.checking.trials import TrialScenarios, trial_scenarios
-from fedade.core.method import Method
-from fedade.methods import METHODS, settings_of
+from fedade.checking.trials import MethodTrial, TrialScenarios, trial_scenarios
+from fedade.methods import METHODS
 
-from ..helpers import QUICK
-
-
-@pytest.fixture(params=sorted(METHODS))
-def method(request) -> Method:
-    fields = settings_of(request.param)
-    return METHODS[request.param](**{name: value for name, value in QUICK.items() if name in fields})
+from ..helpers import QUICKER, quick
 
 
 @pytest.fixture(scope="module")
 def scenarios(cache) -> TrialScenarios:
     return trial_scenarios(Path(cache))
+
+
+@pytest.fixture(scope="module", params=sorted(METHODS))
+def trial(request, scenarios) -> MethodTrial:
+    """One for all checks of a method, so that its usual run is made once."""
+    return MethodTrial(quick(request.param, QUICKER), scenarios)
 
 
 def test_the_suite_covers_every_method_and_every_file():
@@ -34,8 +33,8 @@ def test_the_suite_covers_every_method_and_every_file():
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_it_keeps_its_promises(check, method, scenarios):
-    CHECKS[check](method, scenarios)
+def test_it_keeps_its_promises(check, trial):
+    CHECKS[check](trial)
 
 
 @pytest.mark.parametrize("refused", [lambda: torch.ones(1).sum().item(), lambda: torch.tensor(1.0)])

@@ -17,8 +17,8 @@ from fedade.experiments.suites.grid import PAPER_SCHEDULES
 from fedade.maths.schedules import SCHEDULES, Schedule
 from fedade.models import FAMILIES, MODELS
 from fedade.reporting.figures import CHARTS, figures
-from fedade.scenarios import ScenarioSettings
 from fedade.scenarios.pools import corruption_names
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import client_schedules
 
 from ..reporting.made_up import made_up_trace

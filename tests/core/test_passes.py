@@ -12,14 +12,7 @@ from fedade.core.normalisation import FROZEN, Mixed
 from fedade.core.scenario import Batch, Streams
 from fedade.methods import METHODS
 from fedade.scenarios.pool_features import PIECE
-from tests.helpers import context, run
-
-QUICK = {"training_rounds": 2, "views": 2}
-
-
-def build(name):
-    fields = getattr(METHODS[name], "func", METHODS[name]).model_fields
-    return METHODS[name](**{key: value for key, value in QUICK.items() if key in fields})
+from tests.helpers import QUICKER, context, quick, run
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ def test_one_pass_a_timestep_where_the_network_stays(scenario_factory, monkeypat
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
     plain = replace(scenario, streams=Plain(scenario.streams))
     made = passes_of_bodies(scenario, monkeypatch)
-    run(build(name), plain, vectorised=False)
+    run(quick(name, QUICKER), plain, vectorised=False)
     assert made.count(scenario.streams.settings.samples) == 3 * 2
 
 
@@ -68,21 +61,21 @@ def test_one_pass_a_timestep_where_the_network_stays(scenario_factory, monkeypat
 def test_no_example_is_passed_twice_by_the_deployed_body(scenario_factory, monkeypatch, name):
     scenario = scenario_factory(num_clients=3, num_timesteps=3)
     made = passes_of_bodies(scenario, monkeypatch)
-    run(build(name), scenario, vectorised=False)
+    run(quick(name, QUICKER), scenario, vectorised=False)
     first = len(made)
     assert set(made) == {PIECE["cpu"]}
-    run(build(name), scenario, vectorised=False)
+    run(quick(name, QUICKER), scenario, vectorised=False)
     assert len(made) == first, "the second run draws the same"
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_passes_grow_with_time_unless_the_body_is_kept(scenario_factory, monkeypatch, name):
     """What a card says of the body decides how clients are run, so it must be true."""
-    method, counts = build(name), []
+    method, counts = quick(name, QUICKER), []
     made = passes_of_bodies(scenario_factory(), monkeypatch)
-    for timesteps in (2, 4):
-        scenario = scenario_factory(num_clients=3, num_timesteps=timesteps)
-        run(method, scenario)  # from here on the features of all that is streamed are known
+    for timesteps in (1, 2):
+        scenario = scenario_factory(num_clients=2, num_timesteps=timesteps)
+        run(quick("source"), scenario)  # from here on the features of all that is streamed are known
         began = len(made)
         run(method, scenario)
         counts.append(len(made) - began)
@@ -92,7 +85,7 @@ def test_passes_grow_with_time_unless_the_body_is_kept(scenario_factory, monkeyp
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_methods_say_whether_they_read_deployed_features(scenario_factory, monkeypatch, name):
     """Streams compute features for those who say so, and for nobody else."""
-    scenario, method, read = scenario_factory(num_clients=3, num_timesteps=2), build(name), []
+    scenario, method, read = scenario_factory(num_clients=1, num_timesteps=2), quick(name, QUICKER), []
     features = ClientContext.deployed_features
     monkeypatch.setattr(
         ClientContext, "deployed_features", lambda ctx, how=FROZEN: (read.append(how), features(ctx, how))[1]
@@ -105,7 +98,7 @@ def test_methods_say_whether_they_read_deployed_features(scenario_factory, monke
 def test_scoring_and_observing_share_a_pass(scenario_factory, monkeypatch, name):
     scenario = scenario_factory(num_clients=1, num_timesteps=1)
     plain = replace(scenario, streams=Plain(scenario.streams))
-    method, features, asked, made = build(name), ClientContext._features, [], []
+    method, features, asked, made = quick(name, QUICKER), ClientContext._features, [], []
 
     def watched(ctx, whose, model, normalisation):
         known = (whose, normalisation) in ctx.passes
@@ -121,7 +114,7 @@ def test_who_changes_inputs_is_not_given_the_features_of_others(scenario_factory
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
     inverted = replace(scenario, streams=Inverted(scenario.streams))
     assert inverted.streams.draw(np.arange(3), 1).features is None
-    right, other = (run(build("source"), known) for known in (scenario, inverted))
+    right, other = (run(quick("source"), known) for known in (scenario, inverted))
     assert np.mean([rows["accuracy_post"].mean() for rows in other]) < np.mean(
         [rows["accuracy_post"].mean() for rows in right]
     )
@@ -148,14 +141,14 @@ def test_features_are_those_of_the_images(scenario_factory, kind):
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_run_is_the_same_with_every_pass_made_anew(scenario_factory, monkeypatch, name):
-    scenario = scenario_factory(num_clients=3, num_timesteps=2)
-    once = run(build(name), scenario, vectorised=False)
+    scenario = scenario_factory(num_clients=2, num_timesteps=2)
+    once = run(quick(name, QUICKER), scenario, vectorised=False)
     monkeypatch.setattr(
         ClientContext,
         "_features",
         lambda ctx, whose, model, how: ctx.deployment.network.represent(model, ctx.inputs, how),
     )
-    anew = run(build(name), scenario, vectorised=False)
+    anew = run(quick(name, QUICKER), scenario, vectorised=False)
     for rows, others in zip(once, anew, strict=True):
         for column, values in rows.items():
             np.testing.assert_allclose(values, others[column], rtol=1e-3, atol=1e-5, err_msg=column)

@@ -13,10 +13,9 @@ from fedade.data.dataset import Labelled
 from fedade.data.known.digits import digits
 from fedade.models import build
 from fedade.models.image import Pixels
-from fedade.scenarios import ScenarioSettings
 from fedade.scenarios.partition import partition, source_prior
 from fedade.scenarios.pretraining import flip_and_shift, pretrain
-from fedade.scenarios.settings import PretrainingSettings
+from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
 
 from ..helpers import with_streams
 

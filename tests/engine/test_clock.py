@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from fedade.core import tree
+from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_plus.method import FedAdePlus
+from fedade.methods.fed_avg import FedAvg
 
 from ..helpers import clock, run
 
@@ -49,3 +52,45 @@ def test_a_beginning_on_disk_takes_no_memory_for_all_clients(scenario_factory, t
     for one, other in zip(tree.leaves(on_disk.clients), tree.leaves(plain.beginning().clients), strict=True):
         assert torch.equal(one[:1], other)
         assert torch.equal(one[1:], other)
+
+
+@pytest.mark.parametrize("vectorised", [True, False])
+def test_who_has_not_joined_is_neither_scored_nor_asked_and_begins_as_deployed(scenario_factory, vectorised):
+    scenario = scenario_factory(stream="late", num_timesteps=6)
+    first = scenario.streams.first_timesteps
+    runner = clock(FedAdePlus(gradient_steps=True), scenario, participation=1.0, vectorised=vectorised)
+    world, start = runner.beginning(), runner.beginning()
+    for timestep, rows in enumerate(runner.run(world), 1):
+        there = np.flatnonzero(first <= timestep)
+        assert rows["client"].tolist() == there.tolist()
+        assert rows["participated"].tolist() == [1] * len(there)
+        moved = (world.clients.prior[0] != start.clients.prior[0]).any(-1)
+        assert moved.nonzero().ravel().tolist() == there.tolist()
+    assert len(there) == 8
+
+
+def test_a_share_of_those_who_are_there_takes_part(scenario_factory):
+    scenario = scenario_factory(stream="late", num_timesteps=6)
+    for timestep, rows in enumerate(run(FedAvg(), scenario, participation=0.5), 1):
+        assert rows["participated"].sum() == round(0.5 * (scenario.streams.first_timesteps <= timestep).sum())
+
+
+def test_federations_side_by_side_have_their_own_late_clients(scenario_factory):
+    one, other = (scenario_factory(stream="late", num_timesteps=6, seed=seed) for seed in (0, 1))
+    runner = replace(clock(FedAvg(), one), more_federations=(Federation(other, Seeds(1)),))
+    for timestep, pending in enumerate(runner.advance(runner.beginning()), 1):
+        for number, scenario in enumerate((one, other)):
+            there = np.flatnonzero(scenario.streams.first_timesteps <= timestep)
+            assert pending.known["client"][number].tolist() == there.tolist()
+
+
+def test_a_panel_of_which_nobody_has_joined_is_refused(scenario_factory):
+    scenario = scenario_factory(stream="late")
+    seeds = next(
+        Seeds(seed)
+        for seed in range(50)
+        if scenario.streams.first_timesteps[Seeds(seed).generator("scored").choice(8, 1, replace=False)] > 1
+    )
+    runner = replace(clock(FedAvg(), scenario), scored_clients=1, seeds=seeds)
+    with pytest.raises(FedadeError, match="scored_clients: none of them has joined yet; score more"):
+        next(runner.run(runner.beginning()))

@@ -15,15 +15,9 @@ from fedade.engine.pending import collect
 from fedade.engine.steps import Maps
 from fedade.methods import METHODS
 
-from ..helpers import with_streams
+from ..helpers import QUICKER, quick, with_streams
 
-QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
-
-
-def build(name: str):
-    fields = getattr(METHODS[name], "func", METHODS[name]).model_fields
-    return METHODS[name](**{key: value for key, value in QUICK.items() if key in fields})
 
 
 def clock_of(method, scenario, seed: int, maps: Maps = Maps(Vectorised(), Vectorised()), **options) -> Clock:  # noqa: B008
@@ -41,8 +35,8 @@ def rows_and_world(clock: Clock):
     [*((name, Vectorised()) for name in sorted(METHODS)), ("fed-ade", loop), ("tent", loop)],
 )
 def test_side_by_side_is_one_after_the_other(scenario_factory, name, federation_map):
-    method, first = build(name), scenario_factory(num_clients=4, num_timesteps=2, samples=10)
-    places = [(first, 0), (with_streams(first, "squ", 3), 3), (with_streams(first, "ber", 1), 1)]
+    method, first = quick(name, QUICKER), scenario_factory(num_clients=4, num_timesteps=2, samples=10)
+    places = [(first, 0), (with_streams(first, "squ", 3), 3)]
     further = tuple(Federation(scenario, Seeds(seed)) for scenario, seed in places[1:])
     maps = Maps(Vectorised(), Vectorised(), federation_map)
     together, world = rows_and_world(clock_of(method, first, 0, maps, more_federations=further))
@@ -72,7 +66,7 @@ def test_federations_side_by_side_replay_rates_of_their_own(scenario_factory):
 
 def test_a_state_in_files_is_the_same_state(scenario_factory, tmp_path):
     scenario = scenario_factory()
-    kept = clock_of(build("fed-ade"), scenario, 0)
+    kept = clock_of(quick("fed-ade"), scenario, 0)
     mapped = replace(kept, state_folder=tmp_path / "states")
     (rows,), world = rows_and_world(kept)
     (others,), on_disk = rows_and_world(mapped)
@@ -86,7 +80,7 @@ def test_a_state_in_files_is_the_same_state(scenario_factory, tmp_path):
 
 def test_who_is_neither_scored_nor_takes_part_sleeps(scenario_factory):
     scenario = scenario_factory(num_clients=40)
-    few = replace(clock_of(build("fed-ade"), scenario, 0), rounds=Rounds(1, 0.05), scored_clients=5)
+    few = replace(clock_of(quick("fed-ade"), scenario, 0), rounds=Rounds(1, 0.05), scored_clients=5)
     start, world = few.beginning(), few.beginning()
     rows = [collect([step]) for step in few.advance(world)]
     assert all(len(step["client"]) == 5 for step in rows)
@@ -98,7 +92,7 @@ def test_who_is_neither_scored_nor_takes_part_sleeps(scenario_factory):
 
 def test_scoring_some_gives_the_numbers_of_scoring_all_where_nobody_sleeps(scenario_factory):
     scenario = scenario_factory(num_clients=6)
-    everyone = replace(clock_of(build("fed-ade"), scenario, 0), rounds=Rounds(1, 1.0))
+    everyone = replace(clock_of(quick("fed-ade"), scenario, 0), rounds=Rounds(1, 1.0))
     some = replace(everyone, scored_clients=2)
     (all_rows,), _ = rows_and_world(everyone)
     (rows,), _ = rows_and_world(some)

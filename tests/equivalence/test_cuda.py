@@ -17,20 +17,15 @@ from fedade.engine.execution import Captured
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps
 from fedade.methods import METHODS
-from fedade.scenarios import ScenarioSettings, build_scenario
+from fedade.scenarios.building import build_scenario
+from fedade.scenarios.settings import ScenarioSettings
 
-from ..helpers import with_streams
+from ..helpers import quick, with_streams
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-QUICK = {"rate": {"low": 1e-3, "mid": 1e-2, "high": 3e-2}, "training_rounds": 3, "views": 2}
 SETTINGS = {"num_clients": 6, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
 SEEDS = ((0, "lin"), (3, "squ"))
-
-
-def build(name: str):
-    fields = getattr(METHODS[name], "func", METHODS[name]).model_fields
-    return METHODS[name](**{key: value for key, value in QUICK.items() if key in fields})
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +40,7 @@ def scenarios(cache):
 def test_captured_federations_are_loops_on_a_cpu(scenarios, name):
     """A step that cannot be captured warns, and warnings are errors here."""
     set_multiplication("float32")
-    method, first = build(name), scenarios["cuda"]
+    method, first = quick(name), scenarios["cuda"]
     further = tuple(Federation(with_streams(first, schedule, seed), Seeds(seed)) for seed, schedule in SEEDS[1:])
     maps = Maps(Vectorised(), Vectorised(), Vectorised())
     clock = Clock(method, first, Rounds(3, 0.5), Seeds(0), maps, more_federations=further, execution=Captured())
@@ -73,7 +68,7 @@ def test_captured_federations_are_loops_on_a_cpu(scenarios, name):
 def test_replaying_is_running_bit_for_bit(scenarios, name):
     set_multiplication("float32")
     maps = Maps(Vectorised(), Vectorised())
-    plain = Clock(build(name), scenarios["cuda"], Rounds(3, 0.5), Seeds(0), maps)
+    plain = Clock(quick(name), scenarios["cuda"], Rounds(3, 0.5), Seeds(0), maps)
     captured = replace(plain, execution=Captured())
     worlds = [clock.beginning() for clock in (plain, captured)]
     rows = [collect(list(clock.advance(world))) for clock, world in zip((plain, captured), worlds, strict=True)]
@@ -90,6 +85,6 @@ def test_less_precise_products_move_accuracy_little(scenarios, precision):
     for chosen in ("float32", precision):
         set_multiplication(chosen)
         own = replace(scenario, deployment=scenario.deployment.computing_in(chosen))
-        clock = Clock(build("fed-ade"), own, Rounds(3, 0.5), Seeds(0), Maps(Vectorised(), Vectorised()))
+        clock = Clock(quick("fed-ade"), own, Rounds(3, 0.5), Seeds(0), Maps(Vectorised(), Vectorised()))
         means.append(np.mean([rows["accuracy_post"].mean() for rows in clock.run(clock.beginning())]))
     assert abs(means[0] - means[1]) < 0.03

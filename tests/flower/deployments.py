@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fedade.flower.app_template import write_app
-from fedade.flower.certificates import LOOPBACK, make_certificates
+from fedade.flower.certificates import LOOPBACK, NodeFiles, make_certificates
 from fedade.flower.federation import HOST, FlowerFederation, free_ports, wait_for_port
 from fedade.flower.flwr_commands import CONNECTION, flwr, submit
+from fedade.flower.identity import ANYTHING
 from fedade.flower.processes import Process, ProcessGroup, Supervised, flower_program
 from fedade.flower.run_folder import read_status
 from fedade.flower.settings import FlowerTask
@@ -74,8 +75,10 @@ class Live:
         self.federation.write_connection()
         write_app(folder / "app", task)
         self.start_link()
-        for name in task.flower.clients if register is None else register:
-            self.federation.register(name)
+        for name in set(names) - set(names if register is None else register):
+            if certificates is not None:
+                NodeFiles.of(certificates, name).public_key.unlink()
+        self.federation.register()
         self.nodes: dict[str, Supervised] = {}
 
     def start_link(self) -> None:
@@ -86,7 +89,7 @@ class Live:
     def start(self, *names: str, **node_config: str) -> None:
         """Start the SuperNodes of some clients."""
         for name in names:
-            said = {"client": name, "state-dir": str(self.folder / "state"), **node_config}
+            said = {"client": name, "state-dir": str(self.folder / "state"), "imports": ANYTHING, **node_config}
             node = self.processes.start(self.federation.supernode(name, self.ports[name], said))
             self.nodes[name] = Supervised(node)
 

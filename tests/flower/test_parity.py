@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from fedade.core import storage
 from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import serve
+from fedade.flower.wire import TURN
 
 from .deployments import ended, simulate
 from .traces import assert_same, simulated, told
@@ -20,18 +22,32 @@ EVERYONE = {"fed-ade": {"personal_step": "all", "anchor": 0.01, "centred": True,
 ALONE = {"fed-ade": {"personal_step": "all", "paces": {"shared": 0}}}
 
 
-@pytest.mark.parametrize("method", [*METHODS, "oracle-prior", "fth", "rotta", "fed-ctta", EVERYONE, ALONE], ids=str)
+@pytest.mark.parametrize(
+    "method", [*METHODS, "oracle-prior", "fth", "rotta", "fed-ctta", "fed-ade-plus-federated", EVERYONE, ALONE], ids=str
+)
 def test_real_messages_give_the_simulators_trace(make_task, served, tmp_path, method):
     task = make_task(methods=[method], scenario={"kind": "both"}, protocol={"score_fresh": True})
     served(task)
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
 
 
-@pytest.mark.parametrize("stream", ["correlated", "mixed", "once"])
+@pytest.mark.parametrize("stream", ["correlated", "mixed", "once", "markov"])
 def test_protocols_of_the_field_are_those_of_the_simulator(make_task, served, tmp_path, stream):
     task = make_task(methods=["source"], scenario={"kind": "both", "stream": stream})
     served(task)
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+@pytest.mark.parametrize("method", ["source", "fed-avg"])
+def test_clients_that_join_late_are_asked_when_they_do(make_task, served, tmp_path, method):
+    task = make_task(methods=[method], scenario={"stream": "late", "num_timesteps": 3})
+    grid = served(task)
+    expected = simulated(task, tmp_path / "simulator")
+    assert len(expected) < 12
+    assert_same(told(task, tmp_path / "out"), expected)
+    assert storage.read_json(tmp_path / "simulator" / "summary.json")["results"]
+    turns = Counter(message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == TURN)
+    assert min(turns.values()) < max(turns.values())
 
 
 def test_a_report_can_be_written_of_a_flower_run(make_task, make_grid, tmp_path):

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import signal
 import ssl
 import stat
 import subprocess
@@ -91,10 +92,17 @@ def test_certificates_verify_and_keys_are_the_owners_alone(tmp_path):
     server = ssl._ssl._test_decode_cert(str(tmp_path / "server.pem"))
     assert ("DNS", "fleet.example.org") in server["subjectAltName"]
     assert ("IP Address", "10.0.0.7") in server["subjectAltName"]
-    for secret in ("ca.key", "server.key", "nodes/ada/node.key", "nodes/ada/local.key", "nodes/bob/node.key"):
+    for secret in (
+        "ca.key",
+        "app.key",
+        "server.key",
+        "nodes/ada/node.key",
+        "nodes/ada/local.key",
+        "nodes/bob/node.key",
+    ):
         assert stat.S_IMODE((tmp_path / secret).stat().st_mode) == 0o600
     assert (tmp_path / "nodes" / "ada" / "node.key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
-    assert len(made) == 2 + 2 + 2 * 4
+    assert len(made) == 2 + 2 + 2 + 2 * 4
 
 
 def test_more_nodes_can_be_added_and_nothing_is_overwritten(tmp_path):
@@ -133,6 +141,30 @@ def test_a_process_that_is_just_ending_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_marked", lambda mark: [])
     process.end(time.monotonic())
     assert process.ended() is not None
+
+
+GROUP = """
+import os, sys, time
+from pathlib import Path
+from fedade.flower.processes import Process, ProcessGroup, interruptible
+with interruptible(), ProcessGroup() as processes:
+    child = Process("child", [sys.executable, "-c", "import time; time.sleep(600)"], os.environ, Path(sys.argv[1]))
+    print(processes.start(child).pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_or_a_lost_terminal_ends_all_that_was_started(tmp_path, number):
+    words = [sys.executable, "-c", GROUP, str(tmp_path / "log")]
+    group = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    child = int(group.stdout.readline())
+    group.send_signal(number)
+    group.communicate()
+    deadline = time.monotonic() + (20 if number == signal.SIGKILL else 0)
+    while running(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(child)
 
 
 def test_only_this_package_imports_flower():

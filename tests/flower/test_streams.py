@@ -17,7 +17,7 @@ from fedade.flower.run_folder import read_status, troubles
 from fedade.flower.server_app import serve
 from fedade.flower.settings import FolderStream, ImportedStream, read_task
 from fedade.flower.streams import START, BadBatchError, Folder, own_labelled, real_stream
-from fedade.scenarios import build_scenario
+from fedade.scenarios.building import build_scenario
 
 from .conftest import SETTINGS
 from .in_process import InProcessGrid

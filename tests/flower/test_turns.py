@@ -1,10 +1,12 @@
 """One client and its messages: states are a function of what the server counted, never of what got lost."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from fedade import __version__
 from fedade.core import storage, tree
 from fedade.core.context import RoundContext
 from fedade.core.errors import FedadeError
@@ -109,13 +111,20 @@ def test_states_that_the_server_will_never_ask_for_are_removed(client):
     ]
 
 
-def test_a_state_of_another_format_is_refused(client):
+def test_a_state_of_another_format_is_refused_with_both_versions_named(client):
     client.take_turn(told(0, 1))
     (path,) = client.store.folder.glob("*.safetensors")
     tensors, metadata = storage.load_tensors(path)
-    storage.save_tensors(path, tensors, {"snapshot": metadata["snapshot"].replace('"format": 1', '"format": 99')})
-    with pytest.raises(FedadeError, match="has format 99, not 1"):
+    said = metadata["snapshot"].replace('"format": 1', '"format": 99').replace(f'"{__version__}"', '"9.9.9"')
+    storage.save_tensors(path, tensors, {"snapshot": said})
+    with pytest.raises(FedadeError, match=f"has format 99 of fedade 9.9.9, this is format 1 of fedade {__version__}"):
         client.store.load(0)
+
+
+def test_a_state_of_other_settings_is_refused(client):
+    client.take_turn(told(0, 1))
+    with pytest.raises(FedadeError, match="was begun with other settings"):
+        replace(client.store, settings="{}").load(0)
 
 
 def test_a_broken_batch_is_set_aside_with_its_reason_and_the_state_stays(client, monkeypatch):

@@ -13,17 +13,14 @@ import pytest
 from fedade.flower.settings import SHAREABLE
 from fedade.methods import METHODS
 
-from ..helpers import QUICK, run
+from ..helpers import quick, run
 
 GOLDEN = Path(__file__).parent / "traces.json"
 COLUMNS = ("accuracy_pre", "accuracy_post", "learning_rate", "s_unc", "s_rep", "s")
 
 
 def traced(name: str, scenario_factory) -> dict[str, list[float]]:
-    make = METHODS[name]
-    fields = getattr(make, "func", make).model_fields
-    settings = {setting: value for setting, value in QUICK.items() if setting in fields}
-    rows = run(make(**settings), scenario_factory(kind="both", schedule="squ"), rounds=2)
+    rows = run(quick(name), scenario_factory(kind="both", schedule="squ"), rounds=2)
     assert set(rows[0]) - {"client", "timestep", "n", "participated", "bytes_sent", "bytes_received"} <= set(SHAREABLE)
     return {column: [round(float(step[column].mean()), 6) for step in rows] for column in COLUMNS if column in rows[0]}
 

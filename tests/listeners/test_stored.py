@@ -5,8 +5,9 @@ import pytest
 
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
+from fedade.core.paths import require_folder
 from fedade.listeners import stored
-from fedade.listeners.stored import means, require_folder, rows_of, stored_cells
+from fedade.listeners.stored import means, rows_of, stored_cells
 
 from .folders import STEPS, Cell
 

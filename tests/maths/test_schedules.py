@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from fedade.maths.schedules import SCHEDULES, VARIANTS, weights
+from fedade.maths.schedules import SCHEDULES, VARIANTS
+from fedade.maths.shift_weights import weights
 
 from .samples import QUICK, generator, seeds
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedade.parts.class_rows import ClassRows, Pace, followed, mixture, published_pace
+from fedade.parts.class_rows import BalancedRows, ClassRows, Pace, followed, mixture
 
 
 def fresh(classes: int, channels: int = 3) -> ClassRows:
@@ -59,5 +59,5 @@ def test_a_stream_of_nine_to_one_ends_between_the_classes():
 
 @pytest.mark.parametrize(("classes", "rate", "shared"), [(10, 0.01, 0.0), (100, 0.05, 0.1)])
 def test_constants_are_the_published_ones(classes, rate, shared):
-    assert published_pace(classes, None, None) == Pace(rate, shared)
-    assert published_pace(classes, 0.3, 0.4) == Pace(0.3, 0.4)
+    assert BalancedRows().pace(classes) == Pace(rate, shared)
+    assert BalancedRows(row_rate=0.3, row_sharing=0.4).pace(classes) == Pace(0.3, 0.4)

@@ -9,7 +9,8 @@ import torch
 import fedade
 from fedade.checking.trials import SMALL
 from fedade.methods.source import Source
-from fedade.scenarios import ScenarioSettings, build_testbed
+from fedade.scenarios.building import build_testbed
+from fedade.scenarios.settings import ScenarioSettings
 
 PROTOCOL = {"rounds": 1, "participation": 0.5}
 

@@ -11,9 +11,12 @@ from torch import nn
 
 import fedade
 from fedade.core.errors import FedadeError
+from fedade.experiments.identifying import identified_experiment
 from fedade.experiments.settings import experiment_from
 from fedade.flower.bundle import read_bundle, write_bundle
-from fedade.scenarios import ScenarioSettings, build_testbed, identified
+from fedade.scenarios.building import build_testbed
+from fedade.scenarios.identifying import identified
+from fedade.scenarios.settings import ScenarioSettings
 
 from ..adapter.networks import MODELS as NETWORKS
 from ..adapter.networks import Sample, labels_for, made
@@ -107,7 +110,7 @@ def test_a_run_is_named_by_weights_code_and_data(users, tmp_path):
         from fedade.experiments.cell import cells_of
 
         written = settings(tmp_path).model_dump(mode="json")
-        (cell,) = cells_of(experiment_from({"scenario": written, "methods": ["source"]}).identified())
+        (cell,) = cells_of(identified_experiment(experiment_from({"scenario": written, "methods": ["source"]})))
         return cell.address
 
     class Another(Nearest):
@@ -150,7 +153,7 @@ def test_what_can_be_deployed_can_be_run(name, users, tmp_path, cache):
 def simulated(tmp_path: Path, **changes: object):
     scenario = settings(tmp_path, **changes).model_dump(mode="json")
     return fedade.simulate(
-        ["source", "fed-ade", "fed-ade-plus"],
+        ["source", {"fed-ade": {"joint_epochs": 1, "personal_epochs": 1}}, "fed-ade-plus"],
         {"scenario": scenario, "protocol": {"rounds": 1, "participation": 0.5}},
         out=tmp_path / "run",
     )

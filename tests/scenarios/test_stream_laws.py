@@ -8,10 +8,12 @@ import torch
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
-from fedade.scenarios import ScenarioSettings
-from fedade.scenarios.settings import StreamName
+from fedade.scenarios.settings import ScenarioSettings, StreamName
 from fedade.scenarios.stream_laws import STREAMS
-from fedade.scenarios.stream_laws.correlated import correlated_labels, whole_counts
+from fedade.scenarios.stream_laws.correlated import correlated_labels
+from fedade.scenarios.stream_laws.laid_out import whole_counts
+from fedade.scenarios.stream_laws.late import LateStreams
+from fedade.scenarios.stream_laws.markov import axis, chain
 from fedade.scenarios.stream_laws.own_pace import OwnPaceStreams
 from fedade.scenarios.streams import client_schedules
 
@@ -114,3 +116,66 @@ def test_at_its_own_pace_each_client_has_a_schedule_speed_and_start_of_its_own()
     starts = (paths > 0).argmax(1)
     assert starts.max() > 5 > starts.min()
     assert np.array_equal(paths[:8], OwnPaceStreams.schedules(settings.model_copy(update={"num_clients": 8}), Seeds(1)))
+
+
+def test_half_of_the_clients_are_late_and_come_at_even_distances():
+    settings = ScenarioSettings(num_clients=20, num_timesteps=40)
+    first = LateStreams.joining(settings, Seeds(1))
+    assert np.sort(first).tolist() == [1] * 10 + list(range(4, 32, 3))
+    other = LateStreams.joining(settings, Seeds(2))
+    assert not np.array_equal(first, other)
+    assert np.array_equal(np.sort(first), np.sort(other))
+    assert LateStreams.joining(ScenarioSettings(num_clients=1, num_timesteps=5), Seeds(1)).tolist() == [1]
+
+
+def _runs(states):
+    """Lengths of runs of equal states, and which state each is of."""
+    starts = np.flatnonzero(np.diff(states, prepend=-1))
+    return np.diff(np.append(starts, len(states))), states[starts]
+
+
+@pytest.mark.parametrize(("letters", "stay", "ratio"), [("i1", 0.1, 1.0), ("n1", 0.95, 1.0), ("nu", 0.95, 10.0)])
+def test_a_free_chain_stays_in_its_head_and_is_imbalanced_as_its_letters_say(letters, stay, ratio):
+    classes, still = axis(10, letters, 0.95, 10.0), axis(1, "i1", 0.85, 5.0)
+    assert classes.free
+    labels, _ = chain(classes, still, 200_000, np.random.default_rng(3))
+    counts = np.bincount(labels, minlength=10)
+    assert counts[0] / counts[-1] == pytest.approx(ratio, rel=0.12)
+    lengths, states = _runs(labels)
+    assert lengths[states == 0].mean() == pytest.approx(1 / (1 - stay), rel=0.05)
+
+
+def test_where_chances_to_stay_cannot_give_the_law_quotas_do():
+    classes, corruptions = axis(10, "iu", 0.95, 10.0), axis(15, "1u", 0.85, 5.0)
+    assert not classes.free
+    assert not corruptions.free
+    labels, names = chain(classes, corruptions, 30_000, np.random.default_rng(0))
+    counts = np.bincount(labels, minlength=10)
+    assert counts[0] / counts[-1] == pytest.approx(10, rel=0.02)
+    lengths, states = _runs(names)
+    assert states.tolist() == list(range(15))  # one corruption after the other
+    assert lengths[0] / lengths[-1] == pytest.approx(5, rel=0.02)
+
+
+def test_a_quota_of_one_axis_leaves_the_other_its_own_law():
+    classes, corruptions = axis(10, "n1", 0.95, 10.0), axis(5, "11", 0.85, 5.0)
+    labels, names = chain(classes, corruptions, 20_000, np.random.default_rng(0))
+    assert np.bincount(names).tolist() == [4000] * 5
+    assert _runs(labels)[0].mean() == pytest.approx(20, rel=0.1)
+
+
+def test_markov_chains_move_only_what_the_kind_of_shift_says(scenario_factory):
+    made = {
+        kind: scenario_factory(kind=kind, stream="markov", markov="nunu", num_timesteps=40, samples=50).streams
+        for kind in ("covariate", "both", "label")
+    }
+    shares = {}
+    for kind, streams in made.items():
+        labels = streams.labels_of(3)
+        shares[kind] = np.bincount(labels, minlength=10).max() / len(labels), _runs(labels)[0].mean()
+    most, mean_run = zip(shares["covariate"], shares["both"], strict=True)
+    assert most[0] < 0.13 < most[1]
+    assert mean_run[0] < 1.2 < 5 < mean_run[1]
+    assert _runs(made["both"].conditions(np.array([3]), 1)[0][0])[0].mean() > 2
+    heads = {np.bincount(made["both"].labels_of(client)).argmax() for client in range(8)}
+    assert len(heads) > 2

@@ -12,8 +12,8 @@ from fedade.core.tokens import PADDING
 from fedade.data.known import lama
 from fedade.experiments.presets import PRESETS
 from fedade.experiments.settings import experiment_from
-from fedade.scenarios import ScenarioSettings, build_scenario
-from fedade.scenarios.building import load_dataset
+from fedade.scenarios.building import build_scenario, load_dataset
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import client_supports, initial_priors, target_priors
 
 from ..trex_files import write_release

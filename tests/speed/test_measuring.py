@@ -112,6 +112,15 @@ def test_the_command_prints_one_object_or_a_table(monkeypatch):
     assert "measured ceilings" in table.stdout
 
 
+def test_networks_from_elsewhere_are_timed_and_their_layers_named(monkeypatch):
+    monkeypatch.setitem(WORKS, "cifar10", SMALL)
+    words = ["speed", "--repeats", "1", "--model", "import:tests.models.test_traced:Classifier"]
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert found["work"]["model"] == words[-1]
+    assert found["layers"]["fused"][0] == "body.0"
+    assert "layers that run fused: 6 of 6" in CliRunner().invoke(app, words).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -13,7 +13,7 @@ from fedade.methods.prior_reweighting import PriorReweighting
 from fedade.methods.source import Source
 from fedade.methods.tent import Tent
 from fedade.parts.rates import Paces, RateBounds
-from fedade.scenarios import ScenarioSettings
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning import trials as trials_module
 from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import TRIALS, first_descents, stages

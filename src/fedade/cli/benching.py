@@ -41,19 +41,21 @@ def bench_command(
 ) -> None:
     """Run a table or a figure of the paper, cell by cell; the same command again continues where it stopped."""
     with loading():
-        from fedade.cli.listening import listening
-        from fedade.data.locate import search_path
         from fedade.experiments.suites import suite_of
         from fedade.experiments.suites.selecting import select
+
+        suite, device = suite_of(name), device or "cpu"
+        from fedade.cli.listening import listening
+        from fedade.data.locate import search_path
+        from fedade.experiments.identifying import changed_cell
         from fedade.products.run_folder import check_device
         from fedade.products.suite_folder import run_suite
-    suite, device = suite_of(name), device or "cpu"
     if engine is EngineName.local:
         check_device(device)
     if data_dir is not None:
         search_path(data_dir)  # refuses a folder that does not exist
     chosen = select(suite.cells(tuple(dict.fromkeys(seed or suite.seeds))), only or [])
-    cells = [cell.changed(set_ or []).computed_on(device, data_dir) for cell in chosen]
+    cells = [changed_cell(cell, set_ or []).computed_on(device, data_dir) for cell in chosen]
     folder = out or Path("runs") / f"bench-{suite.name}"
     with listening(folder, json_, track, watch) as listener:
         done = run_suite(suite, cells, folder, device, listener, engine, jobs, retry_failed)

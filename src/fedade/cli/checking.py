@@ -17,12 +17,13 @@ def check_method_command(
 ) -> None:
     """Check that a method keeps the promises of every method, on a small scenario; `--set` gives it settings."""
     with loading():
+        from fedade.experiments.assignments import with_setting
+        from fedade.experiments.settings import build_method
+
+        method = build_method(name, reduce(with_setting, set_ or [], {}))
         from fedade.checking.checks import CHECKS, checked
         from fedade.checking.trials import trial_scenarios
         from fedade.core.paths import cache_dir
-        from fedade.experiments.assignments import with_setting
-        from fedade.experiments.settings import build_method
-    method = build_method(name, reduce(with_setting, set_ or [], {}))
     failed = {}
     for check, reason in checked(method, trial_scenarios(cache_dir())):
         if reason is not None:

@@ -17,5 +17,8 @@ def export_command(
 ) -> None:
     """Write what a run or suite recorded to TensorBoard or MLflow; again adds only what is new."""
     with loading():
+        from fedade.core.paths import require_folder
+
+        require_folder(folder)
         from fedade.listeners import export
     typer.echo(f"{to}: {export(folder, to, out)} cells of {folder}")

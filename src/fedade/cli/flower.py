@@ -29,12 +29,14 @@ def up_command(
     """Try a method on this machine: start a SuperLink and SuperNodes, run, and stop all of them."""
     with loading():
         from fedade.cli.choosing import named_settings
-        from fedade.cli.progress import progress_bars
         from fedade.experiments.presets import PRESETS
+
+        settings = named_settings(what, set_, data_dir)
+        from fedade.cli.progress import progress_bars
         from fedade.flower.run_folder import troubles
         from fedade.flower.trial import Trial, trial_task
         from fedade.products.run_folder import fingerprint
-    task = trial_task(named_settings(what, set_, data_dir), clients)
+    task = trial_task(settings, clients)
     name = what if what in PRESETS else Path(what).stem
     folder = (out or Path("runs") / f"flower-{name}-{fingerprint(task.experiment)}").resolve()
     with progress_bars(quiet=json_) as report:
@@ -60,10 +62,12 @@ def init_command(
     """Make a Flower app: a shim, one configuration file and, for real streams, the deployment that hosts are given."""
     with loading():
         from fedade.cli.choosing import named_settings
+
+        settings = named_settings(what, set_, data_dir)
         from fedade.cli.progress import progress_bars
         from fedade.flower.app_template import init_app
     with progress_bars(quiet=json_) as report:
-        made = init_app(folder, named_settings(what, set_, data_dir), report)
+        made = init_app(folder, settings, report)
     _print_files(made, json_)
 
 
@@ -94,6 +98,58 @@ def run_command(
     with progress_bars(quiet=json_) as report:
         run, status = submit_and_watch(folder, superlink, out, deployment, report)
     typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")
+
+
+@app.command("sign")
+def sign_command(
+    folder: Annotated[Path, typer.Argument(metavar="APP", help="Folder of the app.")],
+    certificates: Annotated[Path, typer.Argument(metavar="CERTS", help="Folder of certificates, with app.key.")],
+    json_: Json = False,
+) -> None:
+    """Sign an app as it is now: nodes run signed apps only."""
+    with loading():
+        from fedade.flower.signatures import sign_app
+    _print_files([sign_app(folder, certificates)], json_)
+
+
+@app.command("superlink")
+def superlink_command(
+    certificates: Annotated[Path, typer.Argument(metavar="CERTS", help="Folder of certificates and public keys.")],
+    home: Annotated[Path, typer.Option(help="Where the SuperLink keeps what it knows.")],
+    host: Annotated[str, typer.Option(help="Address that nodes come to.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option(help="Port that nodes come to.")] = 8000,
+    local_port: Annotated[int, typer.Option(help="Port on loopback, for who submits runs on this host.")] = 8001,
+) -> None:
+    """Run a SuperLink that nodes with a registered key can reach, and nobody else; for a service manager."""
+    with loading():
+        from fedade.flower.services import LinkService
+    LinkService(certificates.resolve(), home.resolve(), host, port, local_port).run()
+
+
+@app.command("supernode")
+def supernode_command(
+    certificates: Annotated[Path, typer.Argument(metavar="CERTS", help="Folder with the client's certificates.")],
+    client: Annotated[str, typer.Argument(metavar="NAME", help="The client's name, as in `flower certs --node`.")],
+    superlink: Annotated[str, typer.Option(help="The SuperLink, HOST:PORT.")],
+    state_dir: Annotated[Path, typer.Option(help="Where the client keeps its state.")],
+    deployment: Annotated[Path | None, typer.Option(help="The stored deployment.")] = None,
+    stream: Annotated[Path | None, typer.Option(help="Another folder of batches than the app names.")] = None,
+    labelled: Annotated[Path | None, typer.Option(help="The client's own labelled data.")] = None,
+    allow_import: Annotated[
+        list[str] | None, typer.Option(metavar="MODULE", help="A module that apps may name; repeatable.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Of the node's own programs, on loopback.", show_default="any that is free")
+    ] = None,
+) -> None:
+    """Run the SuperNode of a client, which runs signed apps only; for a service manager."""
+    with loading():
+        from fedade.flower.services import run_supernode
+    paths = {"deployment": deployment, "stream": stream, "labelled": labelled}
+    said = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
+    if allow_import:
+        said["imports"] = " ".join(allow_import)
+    run_supernode(certificates.resolve(), client, superlink, state_dir.resolve(), said, port)
 
 
 def _print_files(made: list[Path], json_: bool) -> None:

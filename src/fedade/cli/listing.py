@@ -1,7 +1,9 @@
 """`fedade list`."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,14 +33,36 @@ def list_command(
 ) -> None:
     """List what can be named on the command line and in configurations."""
     with loading():
-        entries = _LISTINGS[kind]()
+        entries = listed(kind)
     print_entries(entries, json_)
 
 
-def _methods() -> Entries:
-    from fedade.methods import METHODS, installed_methods, method_class
+STORED = Path(__file__).parent / "listings.json"
+"""Listings that only importing PyTorch could tell, which takes seconds. `make golden` writes them again."""
 
-    made = {name: method_class(name)() for name in (*METHODS, *installed_methods())}
+
+def listed(kind: Kind) -> Entries:
+    """What there is of a kind; of our own methods, models, measures and suites as it was stored."""
+    stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
+    return [*stored, *_methods(_installed())] if kind is Kind.methods else stored
+
+
+def _installed() -> Sequence[str]:
+    from fedade.methods import installed_methods
+
+    return list(installed_methods())
+
+
+def _own_methods() -> Entries:
+    from fedade.methods import METHODS
+
+    return _methods(list(METHODS))
+
+
+def _methods(names: Sequence[str]) -> Entries:
+    from fedade.methods import method_class
+
+    made = {name: method_class(name)() for name in names}
     return [
         {
             "name": name,
@@ -115,8 +139,8 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: scenario.get(key) for key in ("dataset", "kind", "model")}
 
 
-_LISTINGS: Mapping[Kind, Callable[[], Entries]] = {
-    Kind.methods: _methods,
+COMPUTED: Mapping[Kind, Callable[[], Entries]] = {
+    Kind.methods: _own_methods,
     Kind.datasets: _datasets,
     Kind.models: _models,
     Kind.schedules: _schedules,

@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from fedade import __version__
 from fedade.core.errors import FedadeError
+from fedade.core.version import __version__
 
 
 class LazyCommand(NamedTuple):

@@ -15,12 +15,13 @@ def pretrain_command(
     """Train and store the model that an experiment deploys; runs of the same settings then find it ready."""
     with loading():
         from fedade.cli.choosing import named_settings
+        from fedade.experiments.settings import experiment_from
+
+        experiment = experiment_from(named_settings(what, set_, data_dir, device))
         from fedade.cli.progress import progress_bars
         from fedade.core.paths import cache_dir
-        from fedade.experiments.settings import experiment_from
         from fedade.products.run_folder import check_device
-        from fedade.scenarios import build_deployment
-    experiment = experiment_from(named_settings(what, set_, data_dir, device))
+        from fedade.scenarios.building import build_deployment
     begun = time.monotonic()
     with progress_bars(quiet=json_) as report:
         deployment = build_deployment(

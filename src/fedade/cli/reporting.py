@@ -16,6 +16,10 @@ def report_command(
 ) -> None:
     """Write the report page of runs and suites again, and the figures of runs, from what their folders hold."""
     with loading():
+        from fedade.core.paths import require_folder
+
+        for folder in folders:
+            require_folder(folder)
         from fedade.products.suite_report import printed_tables, write_any_report
     for folder in folders:
         typer.echo(f"report: {write_any_report(folder)}" if table is None else printed_tables(folder, table))

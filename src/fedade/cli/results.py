@@ -24,6 +24,10 @@ def add_command(
 ) -> None:
     """Add the finished cells of folders to files of results; adding again changes nothing."""
     with loading():
+        from fedade.core.paths import require_folder
+
+        for folder in folders:
+            require_folder(folder)
         from fedade.products.results_file import add_results
     for folder in folders:
         added = add_results(folder, results, name)

@@ -34,19 +34,21 @@ def run_command(
     """Run methods on a scenario; without arguments, the main comparison on the default data."""
     with loading():
         from fedade.cli.choosing import settings_with
-        from fedade.cli.listening import listening
         from fedade.experiments.assignments import refuse_idle
         from fedade.experiments.presets import PRESETS, settings_from
         from fedade.experiments.settings import experiment_from
+
+        settings, folder = _resumed(resume) if resume else (settings_from(what), out)
+        if method:
+            settings["methods"] = method
+        if seed:
+            settings["seeds"] = seed
+        experiment = experiment_from(settings_with(settings, set_, data_dir, device))
+        refuse_idle(set_ or [], [entry.method for entry in experiment.methods])
+        from fedade.cli.listening import listening
+        from fedade.experiments.identifying import identified_experiment
         from fedade.products.run_folder import fingerprint, run
-    settings, folder = _resumed(resume) if resume else (settings_from(what), out)
-    if method:
-        settings["methods"] = method
-    if seed:
-        settings["seeds"] = seed
-    experiment = experiment_from(settings_with(settings, set_, data_dir, device))
-    refuse_idle(set_ or [], [entry.method for entry in experiment.methods])
-    experiment = experiment.identified()
+    experiment = identified_experiment(experiment)
     folder = folder or Path("runs") / f"{what if what in PRESETS else Path(what).stem}-{fingerprint(experiment)}"
     with listening(folder, json_, track, watch) as listener:
         done = run(experiment, folder, listener, jobs)
@@ -62,7 +64,7 @@ def run_command(
 
 def _resumed(folder: Path) -> tuple[dict[str, Any], Path]:
     from fedade.core import storage
-    from fedade.products.run_folder import CONFIG
+    from fedade.core.paths import CONFIG
 
     if not (folder / CONFIG).is_file():
         raise FedadeError(f"--resume {folder}: there is no run in this folder (no {CONFIG})")

@@ -22,6 +22,9 @@ GIGA = 1e9
 def speed_command(
     device: Device = None,
     work: Annotated[str, typer.Option(help="What is done: cifar10 or tiny-imagenet.")] = "cifar10",
+    model: Annotated[
+        str | None, typer.Option(help="Another network: resnet18, timm:NAME, import:package.module:callable.")
+    ] = None,
     precision: Annotated[
         list[str] | None, typer.Option(help="float32, tf32 or bf16; repeatable. [default: all that the device has]")
     ] = None,
@@ -36,6 +39,7 @@ def speed_command(
     """Time the simulator against a plain client-by-client loop, on the same work. No dataset is needed."""
     with loading():
         from fedade.cli.progress import progress_bars
+        from fedade.models.traced import fused_and_other_layers
         from fedade.products.run_folder import check_device
         from fedade.speed.measuring import measure
         from fedade.speed.workload import WORKS
@@ -44,18 +48,22 @@ def speed_command(
     usual, device = WORKS[work], device or "cpu"
     chosen = replace(
         usual,
+        model=model or usual.model,
         timesteps=timesteps,
         rounds=rounds or usual.rounds,
         clients=clients or usual.clients,
         federations=federations,
     )
+    fused, others = fused_and_other_layers(chosen.network().body)
     precisions = _precisions(precision, check_device(device))
     with progress_bars(quiet=json_) as report:
         found = measure(chosen, device, precisions, repeats, profile, report)
     if json_:
-        typer.echo(json.dumps(found.as_plain()))
-    else:
-        _print(found)
+        typer.echo(json.dumps(found.as_plain() | {"layers": {"fused": fused, "as they are": others}}))
+        return
+    _print(found)
+    as_they_are = f"; as they are: {', '.join(others)}" if others else ""
+    Console().print(f"layers that run fused: {len(fused)} of {len(fused) + len(others)}{as_they_are}", highlight=False)
 
 
 def _precisions(asked: list[str] | None, device: str) -> "tuple[Precision, ...]":

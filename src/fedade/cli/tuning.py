@@ -35,13 +35,14 @@ def tune_command(
     """Find a method's constants for a deployed model, on drift simulated from held-out labelled data alone."""
     with loading():
         from fedade.cli.choosing import named_settings
-        from fedade.cli.progress import cell_bars
         from fedade.experiments.settings import experiment_from
+
+        settings = named_settings(what, [*(set_ or []), f"{method}.constants=calibrated"], data_dir, device)
+        experiment = experiment_from({**settings, "methods": [method]})
+        from fedade.cli.progress import cell_bars
         from fedade.products.run_folder import check_device
         from fedade.reporting.trials import picture_of_trials
         from fedade.runner.work import Worker
-    settings = named_settings(what, [*(set_ or []), f"{method}.constants=calibrated"], data_dir, device)
-    experiment = experiment_from({**settings, "methods": [method]})
     experiment = experiment.of_one(experiment.entry, experiment.seeds[0])
     check_device(experiment.execution.device)
     begun = time.monotonic()

@@ -16,9 +16,11 @@ def watch_command(
 ) -> None:
     """Show a page that follows a run or suite, also one in another process; Ctrl-C ends the page, not the run."""
     with loading():
+        from fedade.core.paths import require_folder
+
+        require_folder(folder)
         from fedade.listeners.server import LiveServer
-        from fedade.listeners.stored import require_folder
-    with LiveServer(require_folder(folder), port) as server:
+    with LiveServer(folder, port) as server:
         typer.echo(f"watching {folder}: {server.address} (Ctrl-C to end)")
         if open_:
             webbrowser.open(server.address)

@@ -2,11 +2,13 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def digest(*parts: bytes | NDArray[Any]) -> str:
@@ -17,7 +19,7 @@ def digest(*parts: bytes | NDArray[Any]) -> str:
     return whole.hexdigest()
 
 
-def tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterable[bytes | NDArray[Any]]:
+def tensor_bytes(tensors: "Mapping[str, Tensor]") -> Iterable[bytes | NDArray[Any]]:
     """Names, types, shapes and values of tensors, in the order of their names."""
     for name, value in sorted(tensors.items()):
         yield f"{name} {value.dtype} {list(value.shape)}".encode()

@@ -1,6 +1,8 @@
 """What users name by an import path: networks, datasets, methods, streams."""
 
 import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fedade.core.errors import FedadeError, first_line
@@ -13,6 +15,8 @@ def import_attribute(path: str, named: str, expected: str = "package.module:attr
     3.141592653589793
     """
     module_name, _, attributes = path.partition(":")
+    if _allowed is not None and module_name not in _allowed:
+        raise FedadeError(f"{named}: this host does not allow the import of {module_name}; its --allow-import can")
     try:
         value: Any = importlib.import_module(module_name)
         for attribute in attributes.split("."):
@@ -23,3 +27,18 @@ def import_attribute(path: str, named: str, expected: str = "package.module:attr
             "PYTHONPATH"
         ) from error
     return value
+
+
+_allowed: tuple[str, ...] | None = None
+"""Modules that may be named, where somebody else names them; None: any."""
+
+
+@contextmanager
+def only_imports(modules: Sequence[str] | None) -> Iterator[None]:
+    """Within the block, what is named by an import path must be of one of these modules; None: of any."""
+    global _allowed
+    before, _allowed = _allowed, None if modules is None else tuple(modules)
+    try:
+        yield
+    finally:
+        _allowed = before

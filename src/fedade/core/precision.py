@@ -1,8 +1,10 @@
 """In which precision a network multiplies; parameters, statistics, features and logits are float32 throughout."""
 
-from typing import Literal
+from typing import Any, Literal
 
-import torch
+from fedade.core.optional import OptionalModule
+
+torch: Any = OptionalModule("torch")
 
 Precision = Literal["float32", "tf32", "bf16"]
 """`tf32` and `bf16` need a GPU; bf16 also stores activations in two bytes."""

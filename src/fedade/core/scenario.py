@@ -83,6 +83,12 @@ class Streams(Protocol):
         ...
 
 
+def present_clients(streams: Streams, timestep: int) -> NDArray[np.int64]:
+    """Who has joined by a timestep, in ascending order: all, unless streams tell clients' `first_timesteps`, `[C]`."""
+    first = getattr(streams, "first_timesteps", np.ones(streams.num_clients, dtype=np.int64))
+    return np.flatnonzero(first <= timestep)
+
+
 class ClientReferences(NamedTuple):
     """Every client's own labelled data (x_c⁰, y_c⁰): rows of a pool that is stored once."""
 

@@ -1,5 +1,6 @@
 """Files that are either whole or absent: a kill at any moment leaves the previous version."""
 
+import errno
 import io
 import json
 import os
@@ -7,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import yaml
@@ -18,29 +19,81 @@ from fedade.core.errors import FedadeError
 from fedade.core.optional import OptionalModule
 from fedade.core.paths import cache_dir
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 # Files of datasets and results are read without PyTorch, which takes seconds to import.
-safetensors_torch: Any = OptionalModule("safetensors.torch")
+torch: Any = OptionalModule("torch")
+
+_SAFETENSORS_TYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+    "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file at once."""
+def write_bytes(path: Path, content: bytes, private: bool = False) -> None:
+    """Replace a file at once; a private one, and the folders made for it, are their owner's alone."""
+    with replacing(path, private) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+    """A file that takes the place of another when the block ends, and never does if the block fails."""
     if not path.name:
         raise FedadeError(f"cannot write {path}: a folder, not a file; {other_place(path)}")
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
+        _make_folder(path.parent, 0o700 if private else 0o777)
+        with _locked_file(temporary, 0o600 if private else 0o666) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)  # while it is locked: a sweep takes what nobody holds for dead
     except OSError as error:
         with suppress(OSError):  # where the folder is a file, there is nothing to remove
             temporary.unlink()
-        raise FedadeError(f"cannot write {path}: {error.strerror}; {other_place(path)}") from error
+        raise FedadeError(f"cannot write {path}: {error.strerror}; {remedy(path, error)}") from error
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _make_folder(folder: Path, mode: int) -> None:
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # says what is wrong where the folder is a file
+
+
+@contextmanager
+def _locked_file(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A new file that is locked as long as it is open, or its writer lives."""
+    while True:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            _lock(file, wait=True)
+            if os.fstat(file.fileno()).st_nlink:  # else a sweep came between
+                yield file
+                return
+
+
+def _lock(file: BinaryIO, wait: bool) -> None:
+    """Raises OSError where somebody else holds it and is not to be waited for."""
+    if fcntl is not None:  # elsewhere an open file cannot be removed, which is all that the lock is for
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left here and below."""
+    for path in folder.rglob(".*.tmp"):
+        with suppress(OSError), path.open("rb") as file:
+            _lock(file, wait=False)
+            path.unlink()
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
@@ -50,11 +103,32 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     write_bytes(path, content.getvalue())
 
 
+def remedy(path: Path, error: OSError) -> str:
+    """What to do about a file that could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        whose = "the cache is on (FEDADE_CACHE names another)" if _is_cached(path) else "it is on"
+        return f"make room on the disk that {whose}, then start the same command again"
+    if error.errno == errno.ENOMEM:
+        return "too little memory is left; end other programs, then start the same command again"
+    return other_place(path)
+
+
 def other_place(path: Path) -> str:
     """What to do where nothing can be written."""
-    if path.resolve().is_relative_to(cache_dir().resolve()):
-        return "set FEDADE_CACHE to a folder that can be written, and has room"
-    return "choose another place (on the command line: --out), or make room"
+    if _is_cached(path):
+        return "set FEDADE_CACHE to a folder that can be written"
+    return "choose another place (on the command line: --out)"
+
+
+def _is_cached(path: Path) -> bool:
+    return path.resolve().is_relative_to(cache_dir().resolve())
+
+
+def is_want_of_memory(error: BaseException) -> bool:
+    """Whether a file could not be read only because there was no memory for it."""
+    return (
+        isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or "os error 12" in str(error)
+    )
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
@@ -96,10 +170,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> None:
-    """Replace a safetensors file at once."""
-    whole = {name: value.detach().contiguous().cpu().clone() for name, value in tensors.items()}
-    write_bytes(path, safetensors_torch.save(whole, dict(metadata)))
+def save_tensors(
+    path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str], private: bool = False
+) -> None:
+    """Replace a safetensors file at once, tensor by tensor: no copy of the whole is made in memory."""
+    # Those of the widest numbers first, so that all are aligned; as the format's own writer does.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name, value in ordered:
+        begin, end = end, end + value.numel() * value.element_size()
+        kind = _SAFETENSORS_TYPES[str(value.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [begin, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with replacing(path, private) as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        for _, value in ordered:
+            if value.numel():
+                plain = value.detach().cpu().contiguous().view(-1).view(torch.uint8)
+                file.write(plain.numpy().data)
 
 
 def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, str]]":
@@ -119,5 +209,7 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, MemoryError) as error:
+        if is_want_of_memory(error):
+            raise FedadeError(f"too little memory to read {path}; end other programs, or use fewer --jobs") from error
         raise FedadeError(f"{path} is damaged ({error}); delete it and run again, finished work is kept") from error

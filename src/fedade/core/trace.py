@@ -48,7 +48,9 @@ def read(path: Path) -> pa.Table:
     """The rows of a parquet file."""
     try:
         return pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, MemoryError, pa.ArrowException) as error:
+        if storage.is_want_of_memory(error):
+            raise FedadeError(f"too little memory to read {path}; end other programs, or use fewer --jobs") from error
         raise FedadeError(f"{path} is not a readable trace; delete it and resume the run") from error
 
 

@@ -24,6 +24,11 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     return pytree.tree_map(function, tree, *others)
 
 
+def choose(first: Tensor, tree: Tree, other: Tree) -> Tree:
+    """The first of two trees of equal structure where a scalar is true, else the other."""
+    return tree_map(lambda one, another: torch.where(first, one, another), tree, other)
+
+
 def repeat(tree: Tree, count: int) -> Tree:
     """`count` independent copies along a new leading axis."""
     return tree_map(lambda leaf: leaf.expand(count, *leaf.shape).clone(), tree)

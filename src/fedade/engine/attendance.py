@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 
 
@@ -51,12 +52,31 @@ class Awake(NamedTuple):
         return rounds if self.scored is None else np.take_along_axis(rounds, self.scored, 1)
 
 
-def awake(participants: NDArray[np.int64], num_clients: int, scored: int | None, seeds: Sequence[Seeds]) -> Awake:
-    """Everyone; or, where only some are scored, those (the same at every timestep) and the participants."""
+def scored_panel(seeds: Seeds, num_clients: int, scored: int | None) -> NDArray[np.int64]:
+    """Who is scored, in ascending order: all, or as many as are asked for."""
     if scored is None or scored >= num_clients:
-        return Awake(np.tile(np.arange(num_clients), (len(seeds), 1)), participants, None)
+        return np.arange(num_clients)
+    return np.sort(seeds.generator("scored").choice(num_clients, scored, replace=False))
+
+
+def awake(
+    present: NDArray[np.int64],
+    participants: NDArray[np.int64],
+    num_clients: int,
+    scored: int | None,
+    seeds: Sequence[Seeds],
+) -> Awake:
+    """All who are present, `[F, A]`; or, where only some are scored, those of them and the participants.
+
+    `participants` are places among the present, `[F, R, P]`. Who is scored is drawn once, from all.
+    """
+    panel = scored_panel(seeds[0], num_clients, scored)
+    if len(panel) == num_clients:
+        return Awake(present, participants, None)
     if len(seeds) > 1:
         raise ValueError("federations side by side are awake in full: score all of their clients")
-    panel = np.sort(seeds[0].generator("scored").choice(num_clients, scored, replace=False))
-    clients = np.union1d(panel, participants)
-    return Awake(clients[None], np.searchsorted(clients, participants), np.searchsorted(clients, panel)[None])
+    panel, taking_part = np.intersect1d(panel, present), present[0][participants]
+    if not len(panel):
+        raise FedadeError("protocol.scored_clients: none of them has joined yet; score more clients, or all")
+    clients = np.union1d(panel, taking_part)
+    return Awake(clients[None], np.searchsorted(clients, taking_part), np.searchsorted(clients, panel)[None])

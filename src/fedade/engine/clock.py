@@ -15,7 +15,7 @@ from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Reference
 from fedade.core.devices import to_device
 from fedade.core.method import Method, with_rounds
-from fedade.core.scenario import Batch, Scenario, stacked
+from fedade.core.scenario import Batch, Scenario, present_clients, stacked
 from fedade.core.seeds import Seeds
 from fedade.core.trace import Rows
 from fedade.core.tree import Tree
@@ -158,28 +158,33 @@ class Clock:
 
     def _awake(self, timestep: int) -> Awake:
         seeds = [federation.seeds for federation in self.federations]
+        # As many in each federation: who joins depends on the seed, how many do not.
+        present = np.stack([present_clients(federation.scenario.streams, timestep) for federation in self.federations])
         method = with_rounds(self.method)
         if method is not None:
             when = None if method.keeps_participants else timestep
-            chosen = [self.rounds.participants(own, self.num_clients, when) for own in seeds]
+            chosen = [self.rounds.participants(own, present.shape[1], when) for own in seeds]
         else:
             chosen = [np.empty((0, 0), dtype=np.int64) for _ in seeds]
-        return awake(np.stack(chosen), self.num_clients, self.scored_clients, seeds)
+        return awake(present, np.stack(chosen), self.num_clients, self.scored_clients, seeds)
 
     def _woken(self, world: World, present: Awake, device: torch.device) -> Tree:
         """States of those who are awake, `[F, A, ...]`."""
-        if present.scored is None and self.state_folder is None:
+        if self._all_in_memory(present):
             return world.clients
         return tree.tree_map(
             lambda leaf: leaf.to(device), tree.take_each(world.clients, torch.from_numpy(present.clients))
         )
 
     def _put_to_sleep(self, world: World, present: Awake, clients: Tree) -> None:
-        if present.scored is None and self.state_folder is None:
+        if self._all_in_memory(present):
             world.clients = clients
         else:
             values = tree.tree_map(lambda leaf, new: new.to(leaf.device), world.clients, clients)
             tree.put_each(world.clients, torch.from_numpy(present.clients), values)
+
+    def _all_in_memory(self, present: Awake) -> bool:
+        return present.clients.shape[1] == self.num_clients and self.state_folder is None
 
     def _draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
         """One batch for each of the clients, `[F, A, n, ...]`."""

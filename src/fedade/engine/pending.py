@@ -48,8 +48,8 @@ def _refuse_faults(pending: Sequence[PendingRows], federation: int) -> None:
             "lower its learning rate (for most methods its setting `rate`)",
         ),
     ):
-        broken = ~torch.stack([flags[federation] for flags in sound]).cpu()
+        broken = ~torch.cat([flags[federation] for flags in sound]).cpu()
         if broken.any():
-            place, row = (int(number) for number in broken.nonzero()[0])
-            client = pending[place].known["client"][federation][row]
-            raise FedadeError(f"client {client}, timestep {pending[place].timestep}: {fault}")
+            rows = [(client, step.timestep) for step in pending for client in step.known["client"][federation].tolist()]
+            client, timestep = rows[int(broken.nonzero()[0])]
+            raise FedadeError(f"client {client}, timestep {timestep}: {fault}")

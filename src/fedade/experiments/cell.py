@@ -1,18 +1,20 @@
 """A cell: one method and one seed on one scenario, and the words that name its place in a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedade.core import storage
 from fedade.core.identity import digest
-from fedade.core.method import Method
-from fedade.experiments.assignments import in_present_words, with_setting
-from fedade.experiments.settings import Experiment, MethodEntry, Settings, experiment_from, merged
+from fedade.experiments.settings import Experiment, MethodEntry, Settings
 from fedade.methods import code_digest
 from fedade.reporting.names import BENCHMARKS, METHODS
 from fedade.reporting.outcomes import COMMON, Label
+
+if TYPE_CHECKING:
+    from fedade.core.method import Method
 
 SCHEMA = 2
 """Part of every address: raised when the same settings would mean another computation, or when what is stored of a cell
@@ -53,7 +55,7 @@ class Cell:
         return _named({**computed, "scenario": scenario})
 
     @cached_property
-    def configured(self) -> Method:
+    def configured(self) -> "Method":
         """The method with its settings; one that replays rates has none yet."""
         return self.experiment.build_method()
 
@@ -68,18 +70,6 @@ class Cell:
         labels = {**self.labels, "row": entry.name, "method": lending}
         experiment = self.experiment.model_copy(update={"methods": (entry,), "method": {}})
         return Cell(labels, experiment, f"{lending} for {self.title}")
-
-    def changed(self, assignments: Sequence[str]) -> "Cell":
-        """The same cell with `key=value` settings on top."""
-        if not assignments:
-            return self
-        plain, entry = self.experiment.as_plain(), self.experiment.entry
-        # What a row sets for itself goes below what is assigned now.
-        plain["methods"] = [{"name": entry.name, entry.method: {}}]
-        plain["method"] = {entry.method: merged(plain["method"].get(entry.method, {}), entry.settings)}
-        settings = in_present_words(reduce(with_setting, assignments, plain))
-        changed = experiment_from(settings).identified()
-        return replace(self, experiment=changed.of_one(changed.entry, self.seed))
 
     def computed_on(self, device: str, data_dir: Path | None) -> "Cell":
         """The same cell on a device, with data from a folder."""

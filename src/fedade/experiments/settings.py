@@ -3,16 +3,18 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
 
 from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method
 from fedade.core.precision import Precision
-from fedade.methods import is_method, method_class, settings_of
-from fedade.scenarios import ScenarioSettings, identified
+from fedade.methods import METHODS, is_method, method_class, settings_of
+from fedade.scenarios.settings import ScenarioSettings
+
+if TYPE_CHECKING:
+    from fedade.core.method import Method
 
 Settings = dict[str, Any]
 """Nested settings as they are written: dicts, lists and values."""
@@ -88,7 +90,8 @@ class MethodEntry(BaseModel):
     @field_validator("method")
     @classmethod
     def _registered(cls, method: str) -> str:
-        method_class(method)
+        if method not in METHODS:
+            method_class(method)  # says what is wrong with it
         return method
 
     @model_serializer
@@ -142,7 +145,7 @@ class Experiment(BaseModel):
         (seed,) = self.seeds
         return seed
 
-    def build_method(self, entry: MethodEntry | None = None, measured_rates: tuple[float, ...] = ()) -> Method:
+    def build_method(self, entry: MethodEntry | None = None, measured_rates: tuple[float, ...] = ()) -> "Method":
         """A method with its settings; one that replays a run's learning rates is given them."""
         entry = entry or self.entry
         settings = merged(self.method.get(entry.method, {}), entry.settings)
@@ -152,10 +155,6 @@ class Experiment(BaseModel):
         """The part of it that is one method and one seed; settings of other methods are left out."""
         settings = {name: settings for name, settings in self.method.items() if name == entry.method}
         return self.model_copy(update={"methods": (entry,), "seeds": (seed,), "method": settings})
-
-    def identified(self) -> "Experiment":
-        """The experiment, saying what weights and data of the user's own it has; others than it said are refused."""
-        return self.model_copy(update={"scenario": identified(self.scenario)})
 
     def as_plain(self) -> Settings:
         """Nested dicts and lists, as written to `config.yaml`."""
@@ -171,7 +170,7 @@ class Experiment(BaseModel):
         return plain
 
 
-def build_method(name: str, settings: Mapping[str, Any]) -> Method:
+def build_method(name: str, settings: Mapping[str, Any]) -> "Method":
     """A method with its settings; one that it does not have is an error that names the nearest."""
     make = method_class(name)
     try:

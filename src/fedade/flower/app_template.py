@@ -11,7 +11,7 @@ from fedade.core.paths import cache_dir
 from fedade.experiments.settings import experiment_from
 from fedade.flower.bundle import write_bundle
 from fedade.flower.settings import CONFIG, FlowerTask, task_from
-from fedade.scenarios import build_deployment
+from fedade.scenarios.building import build_deployment
 
 DEPLOYMENT = "deployment.safetensors"
 """Beside the app, not in it: Flower's bundles carry code and text only."""

@@ -10,9 +10,9 @@ from fedade.core.errors import FedadeError
 from fedade.core.split import Split
 from fedade.models import build, standardising
 from fedade.models.foreign import brought_module
-from fedade.scenarios import PretrainingSettings, ScenarioSettings
 from fedade.scenarios.bringing import load_brought
 from fedade.scenarios.own_models import builder_of
+from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
 
 STRUCTURE = "bundle"
 """The metadata entry that describes the network."""

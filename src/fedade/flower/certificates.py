@@ -1,22 +1,29 @@
-"""A certificate authority, a server certificate and node keys: what TLS and node authentication need."""
+"""A certificate authority, a server certificate, node keys and a key that signs apps: who is who in a fleet."""
 
 import ipaddress
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.optional import OptionalModule
+from fedade.flower.names import CLIENT_NAME
 
 x509: Any = OptionalModule("cryptography.x509", "flower")
 hashes: Any = OptionalModule("cryptography.hazmat.primitives.hashes", "flower")
 serialization: Any = OptionalModule("cryptography.hazmat.primitives.serialization", "flower")
 ec: Any = OptionalModule("cryptography.hazmat.primitives.asymmetric.ec", "flower")
+ed25519: Any = OptionalModule("cryptography.hazmat.primitives.asymmetric.ed25519", "flower")
 oid: Any = OptionalModule("cryptography.x509.oid", "flower")
 
 CA, CA_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
+APP_KEY, TRUSTED = "app.key", "trusted.yaml"
+"""What signs apps, and the file that tells nodes whose signature counts."""
+NODES = "nodes"
 LOOPBACK = ("localhost", "127.0.0.1")
 DAYS = 365
 """How long certificates are valid, unless the user says otherwise."""
@@ -25,20 +32,38 @@ DAYS = 365
 def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], days: int) -> list[Path]:
     """Write what is missing, so that more nodes can be added later; returns the new files. Keys are the owner's alone.
 
-    The authority's key signs server certificates. Keep it off the hosts that run the federation.
+    The authority's key signs certificates, and the app's key signs apps. Keep both off the hosts of the federation.
     """
+    for node in nodes:
+        if not CLIENT_NAME.fullmatch(node):
+            raise FedadeError(f"--node {node!r} is no client name; expected letters, digits, '.', '_' and '-'")
     made: list[Path] = []
     if not (folder / CA).exists():
         made += _make_authority(folder, days)
     if not (folder / SERVER).exists():
         made += _make_server(folder, folder / SERVER, folder / SERVER_KEY, hosts, days)
+    if not (folder / TRUSTED).exists():
+        made += _make_app_key(folder)
     for node in nodes:
         files = NodeFiles.of(folder, node)
         if not files.key.exists():
-            made += _make_node_key(files)
+            made.append(_write(files.key, _ssh_private(ec.generate_private_key(ec.SECP384R1())), secret=True))
+        public = _ssh_public(load_ssh_key(files.key))
+        if not files.public_key.exists():
+            made.append(_write(files.public_key, public))
         if not files.local_certificate.exists():
             made += _make_server(folder, files.local_certificate, files.local_key, (), days)
     return made
+
+
+def load_ssh_key(path: Path) -> Any:
+    """The private key of a file; a file that holds none is an error, not another key."""
+    try:
+        return serialization.load_ssh_private_key(path.read_bytes(), password=None)
+    except FileNotFoundError as error:
+        raise FedadeError(f"{path} is missing; make it with `fedade flower certs`") from error
+    except (OSError, ValueError) as error:
+        raise FedadeError(f"{path} holds no private key; delete it and run `fedade flower certs` again") from error
 
 
 class NodeFiles(NamedTuple):
@@ -55,7 +80,7 @@ class NodeFiles(NamedTuple):
     @classmethod
     def of(cls, folder: Path, node: str) -> "NodeFiles":
         """The files of a node in a folder of certificates."""
-        place = folder / "nodes" / node
+        place = folder / NODES / node
         return cls(place / "node.key", place / "node.key.pub", place / "local.pem", place / "local.key")
 
 
@@ -92,13 +117,26 @@ def _make_server(folder: Path, certificate_path: Path, key_path: Path, hosts: Se
     return [_write_private(key_path, key), _write(certificate_path, _pem(certificate))]
 
 
-def _make_node_key(files: NodeFiles) -> list[Path]:
-    key = ec.generate_private_key(ec.SECP384R1())
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    return [_write(files.key, private, secret=True), _write(files.public_key, public + b"\n")]
+def _make_app_key(folder: Path) -> list[Path]:
+    """The key comes first: a kill between the two leaves a key whose public half is written with the next call."""
+    made = []
+    if not (folder / APP_KEY).exists():
+        made.append(_write(folder / APP_KEY, _ssh_private(ed25519.Ed25519PrivateKey.generate()), secret=True))
+    public = _ssh_public(load_ssh_key(folder / APP_KEY)).decode().strip()
+    storage.write_yaml(folder / TRUSTED, {f"fpk_{uuid.uuid5(uuid.NAMESPACE_OID, public)}": public})
+    return [*made, folder / TRUSTED]
+
+
+def _ssh_private(key: Any) -> bytes:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    encoded: bytes = key.private_bytes(encoding, form, serialization.NoEncryption())
+    return encoded
+
+
+def _ssh_public(key: Any) -> bytes:
+    encoding, form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    encoded: bytes = key.public_key().public_bytes(encoding, form) + b"\n"
+    return encoded
 
 
 def _certificate(issuer: Any, subject: Any, public_key: Any, days: int) -> Any:
@@ -136,10 +174,5 @@ def _write_private(path: Path, key: Any) -> Path:
 
 
 def _write(path: Path, content: bytes, secret: bool = False) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(0o600 if secret else 0o644, exist_ok=False)
-        path.write_bytes(content)
-    except OSError as error:
-        raise FedadeError(f"cannot write {path}: {error.strerror}; choose another folder") from error
+    storage.write_bytes(path, content, private=secret)
     return path

@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from fedade.core import storage, trace
+from fedade.core.errors import FedadeError
 from fedade.core.tree import Tree
+from fedade.core.version import __version__
 from fedade.flower.members import Member
 from fedade.flower.rows import PlainRow, rows_of, stored_rows
 from fedade.flower.wire import Named, named_leaves, tree_like
 
 FILE = "server.safetensors"
+FORMAT = 1
+"""Version of the file; raised when older ones could no longer be read."""
 
 
 @dataclass
@@ -23,6 +27,8 @@ class Progress:
     turn: int
     """The next one."""
     shared: Tree
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What the run was begun with: the method's settings with all defaults, and the deployment."""
     version: int = 0
     seconds: float = 0.0
     refused: dict[str, int] = field(default_factory=dict)
@@ -54,7 +60,7 @@ def save(folder: Path, progress: Progress, members: list[Member]) -> None:
     for member in members:
         named |= {f"downlink/{member.number}/{name}": leaf for name, leaf in member.downlink.items()}
     content = {name: getattr(progress, name) for name in _FIELDS}
-    content["members"] = [_plain(member) for member in members]
+    content |= {"members": [_plain(member) for member in members], "format": FORMAT, "written_by": __version__}
     storage.save_tensors(folder / FILE, named, {"progress": json.dumps(content)})
 
 
@@ -65,6 +71,12 @@ def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
         return None
     named, metadata = storage.load_tensors(path)
     content: dict[str, Any] = json.loads(metadata["progress"])
+    form_there, writer = content.pop("format", 0), content.pop("written_by", "an earlier version")
+    if form_there != FORMAT:
+        raise FedadeError(
+            f"{path} has format {form_there} of fedade {writer}, this is format {FORMAT} of fedade {__version__}; "
+            "continue it with the version that wrote it"
+        )
     members = [
         Member(**plain, downlink=_below(named, f"downlink/{plain['number']}/")) for plain in content.pop("members")
     ]
@@ -83,7 +95,18 @@ def discard(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-_FIELDS = ("run", "turn", "version", "seconds", "refused", "scaled_back", "quarantined", "distances", "unanswered")
+_FIELDS = (
+    "run",
+    "turn",
+    "settings",
+    "version",
+    "seconds",
+    "refused",
+    "scaled_back",
+    "quarantined",
+    "distances",
+    "unanswered",
+)
 
 
 def _plain(member: Member) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from flwr.clientapp import ClientApp
 from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
+from fedade.core.importing import only_imports
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
@@ -21,7 +22,7 @@ from fedade.flower.snapshots import Store
 from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
 from fedade.flower.turns import Client
 from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
-from fedade.scenarios import build_scenario
+from fedade.scenarios.building import build_scenario
 
 log = logging.getLogger("flwr.fedade")
 
@@ -49,7 +50,8 @@ def _answer(folder: Path, message: Message, context: Context) -> Answer:
         instruction = read_instruction(message.content)
         nonce = instruction.nonce
         identity = Identity.of(context.node_config, context.run_config)
-        return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
+        with only_imports(identity.imports):
+            return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
     except FedadeError as error:
         log.error("turn failed: %s", error)
     except Exception:
@@ -66,7 +68,7 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
         method,
         deployment,
         stream,
-        Store(identity.state_of(run), method.begin(context_before_first_batch(deployment))),
+        Store(identity.state_of(run), method.begin(context_before_first_batch(deployment)), method.model_dump_json()),
         task.flower,
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),

@@ -6,6 +6,7 @@ import secrets
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from pathlib import Path
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.flower.certificates import CA, SERVER, SERVER_KEY, NodeFiles
-from fedade.flower.flwr_commands import CONNECTION, flwr
+from fedade.flower.flwr_commands import CONNECTION
 from fedade.flower.processes import Process, flower_program
+from fedade.flower.registration import NODES_VARIABLE, register_keys
 
 HOST = "127.0.0.1"
 _PORTS = range(20_000, 32_000)
@@ -60,32 +62,24 @@ class FlowerFederation:
         """What the SuperLink remembers: keys, nodes, runs."""
         return self.folder / "superlink.db"
 
+    @property
+    def names_file(self) -> Path:
+        """Which node has which name, for the server."""
+        return self.folder / "nodes.json"
+
     def superlink(self) -> Process:
         """The server's end of the network; its database lets nodes find it again after a restart."""
         words = ["--host", HOST, "--port", str(self.port), "--disable-runtime-dependency-installation"]
         words += ["--database", str(self.database)]
         if self.certificates is None:
-            words += ["--insecure"]
-        else:
-            words += _tls(self.certificates, self.certificates / SERVER, self.certificates / SERVER_KEY)
-            words += ["--enable-supernode-auth"]
-        return self._process("superlink", "flower-superlink", words)
+            return self._process("superlink", "flower-superlink", [*words, "--insecure"])
+        words += _tls(self.certificates, self.certificates / SERVER, self.certificates / SERVER_KEY)
+        words += ["--enable-supernode-auth"]
+        return self._process("superlink", "flower-superlink", words, {NODES_VARIABLE: str(self.names_file)})
 
     def supernode(self, name: str, port: int, node_config: dict[str, str]) -> Process:
         """A client's end of the network."""
-        settings = " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())
-        words = ["--superlink", self.address, "--host", HOST, "--port", str(port), "--node-config", settings]
-        if self.certificates is None:
-            words += ["--insecure"]
-        else:
-            files = NodeFiles.of(self.certificates, name)
-            words += _tls(self.certificates, files.local_certificate, files.local_key)
-            words += [
-                "--root-certificates",
-                str(self.certificates / CA),
-                "--auth-supernode-private-key",
-                str(files.key),
-            ]
+        words = supernode_words(self.certificates, name, self.address, port, node_config)
         return self._process(name, "flower-supernode", words)
 
     def write_connection(self) -> None:
@@ -97,28 +91,45 @@ class FlowerFederation:
             lines.append(f"root-certificates = {json.dumps(str(self.certificates / CA))}")
         storage.write_bytes(self._home("superlink") / "config.toml", ("\n".join(lines) + "\n").encode())
 
-    def register(self, name: str) -> None:
-        """Let the SuperLink know a node's public key."""
+    def register(self) -> None:
+        """Let the SuperLink know the public keys of the certificates' folder, each for its name."""
         if self.certificates is not None:
-            public = NodeFiles.of(self.certificates, name).public_key
-            flwr(self.environment, "supernode", "register", str(public), CONNECTION)
+            register_keys(self.address, self.certificates, self.names_file)
 
     @property
     def environment(self) -> dict[str, str]:
         """For Flower's command line."""
         return environment(self._home("superlink"))
 
-    def _process(self, name: str, program: str, words: list[str]) -> Process:
+    def _process(
+        self, name: str, program: str, words: list[str], variables: Mapping[str, str] | None = None
+    ) -> Process:
         return Process(
             name,
             [flower_program(program), *words],
-            environment(self._home(name)),
+            environment(self._home(name)) | dict(variables or {}),
             self.folder / "logs" / f"{name}.log",
         )
 
     def _home(self, name: str) -> Path:
         """A home for each: clients that install the same app at the same time would meet in a common one."""
         return self.folder / "homes" / name
+
+
+def supernode_words(
+    certificates: Path | None, name: str, superlink: str, port: int, node_config: Mapping[str, str]
+) -> list[str]:
+    """What Flower's SuperNode is called with; without certificates, without TLS and node authentication.
+
+    The port is that of the service for its own programs: two nodes of a host need two.
+    """
+    settings = " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())
+    words = ["--superlink", superlink, "--host", HOST, "--port", str(port), "--node-config", settings]
+    if certificates is None:
+        return [*words, "--insecure"]
+    files = NodeFiles.of(certificates, name)
+    words += _tls(certificates, files.local_certificate, files.local_key)
+    return [*words, "--root-certificates", str(certificates / CA), "--auth-supernode-private-key", str(files.key)]
 
 
 def _tls(certificates: Path, certificate: Path, key: Path) -> list[str]:

@@ -1,6 +1,5 @@
 """Who a client is, and where it keeps its things: from its node's configuration."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,19 +8,16 @@ from typing import Any
 import platformdirs
 
 from fedade.core.errors import FedadeError
+from fedade.flower.names import CLIENT_NAME, numbered_name
 from fedade.flower.settings import FlowerSettings
 
-CLIENT_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
-
-
-def numbered_name(number: int) -> str:
-    """The name of a client that is known by a number only, as in simulations."""
-    return f"client-{number:04d}"
+ANYTHING = "*"
+"""Instead of the names of modules: all that can be imported."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A client by its node's configuration: `client`, `state-dir`, `stream`, `labelled`, `deployment`,
+    """A client by its node's configuration: `client`, `state-dir`, `stream`, `labelled`, `deployment`, `imports`,
     `partition-id`."""
 
     name: str
@@ -31,6 +27,8 @@ class Identity:
     """The file of its own labelled data, which never leaves its host."""
     deployment: Path | None
     partition: int | None
+    imports: tuple[str, ...] | None = ()
+    """Modules that an app may name for a stream, a method or a model; None: any."""
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> "Identity":
@@ -52,6 +50,7 @@ class Identity:
             Path(str(labelled)) if labelled else None,
             Path(str(deployment)) if deployment else None,
             None if partition is None else int(partition),
+            _modules(str(node_config.get("imports") or "")),
         )
 
     def state_of(self, run: str) -> Path:
@@ -70,3 +69,7 @@ class Identity:
                 "flower.clients"
             )
         return settings.clients.index(self.name)
+
+
+def _modules(named: str) -> tuple[str, ...] | None:
+    return None if named == ANYTHING else tuple(word for word in named.replace(",", " ").split() if word)

@@ -1,7 +1,7 @@
 """The clients of a run by their stable names, whatever ids Flower gives their nodes."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedade.core.errors import FedadeError
@@ -39,11 +39,18 @@ class Member:
     """Bytes of the method's exchanges in the open timestep, as the simulator counts them."""
 
 
+Names = Callable[[], Mapping[int, str] | None]
+"""From nodes to the names that their keys are registered for; None where names are not bound to keys."""
+
+
 class Roster:
     """Members in the order of their numbers."""
 
-    def __init__(self, expected: Sequence[str]) -> None:
+    def __init__(self, expected: Sequence[str], names: Names = lambda: None) -> None:
         self._open = not expected
+        self._names = names
+        self.impostors: dict[str, int] = {}
+        """Claims of another's name, by the name that a node's key is registered for."""
         self._members = {name: Member(name, number) for number, name in enumerate(expected)}
         self._refused: dict[int, str] = {}
 
@@ -77,7 +84,13 @@ class Roster:
         return holder is None or holder.node in online
 
     def welcome(self, name: str, node: int, online: Sequence[int]) -> None:
-        """Note that a node speaks for a client; a second one for the same client is refused."""
+        """Note that a node speaks for a client; one whose key is another's, or a second for the same, is refused."""
+        names = self._names()
+        if names is not None and (owner := names.get(node, "nobody")) != name:
+            self._refused[node] = ""
+            self.impostors[owner] = self.impostors.get(owner, 0) + 1
+            log.warning("node %d calls itself %r, but its key is registered for %r; refused", node, name, owner)
+            return
         member = self._members.get(name)
         if member is None:
             if not self._open:

@@ -1,16 +1,17 @@
 """Processes that are certain to end, with all that they started."""
 
+import ctypes
 import os
 import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from fedade.core.errors import FedadeError
 
@@ -51,6 +52,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
 
     def ended(self) -> int | None:
@@ -87,6 +89,16 @@ class Process:
         """The end of its log, in one line."""
         words = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
         return " | ".join(line.strip() for line in words[-lines:])
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """In a new process: be sent a SIGTERM when the one that started it is gone, even if that was killed."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _marked(mark: str) -> list[int]:
@@ -171,6 +183,22 @@ class ProcessGroup:
         for process in reversed(self.running):
             process.end(deadline)
         self.running.clear()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """A SIGTERM, or a terminal that goes away, ends the block as Ctrl-C does, so that its processes end too."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def flower_program(name: str) -> str:

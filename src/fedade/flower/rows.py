@@ -96,15 +96,18 @@ def columns(rows: Sequence[PlainRow]) -> Rows:
     return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
 
 
-def whole_trace(rows: Iterable[PlainRow], labels: Mapping[str, str | int], clients: int, timesteps: int) -> pa.Table:
-    """One row for every client and timestep, in order; a client that was away has a row without measures."""
+def whole_trace(
+    rows: Iterable[PlainRow], labels: Mapping[str, str | int], first_timesteps: Sequence[int], timesteps: int
+) -> pa.Table:
+    """One row for every client and timestep since it joined, in order; one that was away has a row without measures."""
     reported = {(row["timestep"], row["client"]): row for row in rows}
     absent = dict.fromkeys(_COUNTS, 0)
     missing: PlainRow = {**dict.fromkeys(_NEVER_MISSING, float("nan")), "true_prior": [float("nan")]}
     ordered = [
         {**labels, "client": client, "timestep": timestep, **absent, **missing, **reported.get((timestep, client), {})}
         for timestep in range(1, timesteps + 1)
-        for client in range(clients)
+        for client, first in enumerate(first_timesteps)
+        if first <= timestep
     ]
     return pa.Table.from_pylist(ordered, schema=_schema(ordered))
 

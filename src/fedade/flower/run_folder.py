@@ -22,7 +22,12 @@ def read_status(out: Path) -> dict[str, Any]:
 
 def troubles(status: Mapping[str, Any]) -> list[str]:
     """What went wrong with single clients of a run that went on: one line a kind, with names and counts."""
-    kinds = {"refused": "refused", "scaled_back": "updates scaled back", "quarantined": "bad batches set aside"}
+    kinds = {
+        "refused": "refused",
+        "impostors": "called themselves by another's name",
+        "scaled_back": "updates scaled back",
+        "quarantined": "bad batches set aside",
+    }
     return [
         f"{words}: {', '.join(f'{client} {times}' for client, times in sorted(status[kind].items()))}"
         for kind, words in kinds.items()

@@ -97,7 +97,9 @@ class Server:
         """One exchange, and what the server makes of it. Timestep 0 closes the last one."""
         participants = self._participants(timestep, number)
         asked = [
-            member for member in self.roster if number == 0 or member.number in participants or member.personal_step_due
+            member
+            for member in self._present(timestep)
+            if number == 0 or member.number in participants or member.personal_step_due
         ]
         answers = self._answers(asked, participants, timestep, number)
         for member in asked:
@@ -117,8 +119,13 @@ class Server:
             return frozenset()
         rounds = Rounds(self.task.rounds, self.task.experiment.protocol.participation)
         when = None if self.method.keeps_participants else timestep
-        drawn = rounds.participants(Seeds(self.task.seed), len(self.roster), when)
-        return frozenset(drawn[number].tolist())
+        present = self._present(timestep)
+        drawn = rounds.participants(Seeds(self.task.seed), len(present), when)
+        return frozenset(present[place].number for place in drawn[number].tolist())
+
+    def _present(self, timestep: int) -> list[Member]:
+        """Who has joined; timestep 0 closes the last one, when all have."""
+        return [member for member in self.roster if not timestep or self.task.first_timestep(member.number) <= timestep]
 
     def _answers(
         self, asked: list[Member], participants: frozenset[int], timestep: int, number: int

@@ -1,5 +1,6 @@
 """The Flower server: a run folder like the simulator's, written over the network."""
 
+import os
 import secrets
 from dataclasses import asdict
 from functools import partial
@@ -14,7 +15,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener, Listeners
 from fedade.core.method import with_rounds
-from fedade.core.paths import cache_dir
+from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
 from fedade.flower.checkpoint import Progress
@@ -22,6 +23,7 @@ from fedade.flower.client_app import stored_deployment
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
+from fedade.flower.registration import NODES_VARIABLE, names_of_nodes
 from fedade.flower.rehearsal import most_bytes_of, rehearse
 from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
@@ -30,9 +32,9 @@ from fedade.flower.server import Server
 from fedade.flower.settings import FlowerTask, read_task
 from fedade.flower.wire import named_leaves
 from fedade.listeners import trackers_named
-from fedade.products.run_folder import CONFIG, run
+from fedade.products.run_folder import run
 from fedade.runner.store import CellFolder, claim
-from fedade.scenarios import build_deployment
+from fedade.scenarios.building import build_deployment
 
 PREDECESSOR_SECONDS = 60.0
 
@@ -45,26 +47,25 @@ def server_app(folder: Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
         stored = context.run_config.get("deployment")
-        try:
-            serve(read_task(folder), grid, out, Path(str(stored)) if stored else None)
-        except FedadeError as error:
-            write_status(out, {"error": str(error)})
-            raise
+        serve(read_task(folder), grid, out, Path(str(stored)) if stored else None)
 
     return app
 
 
 def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
     """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
-    claim(out, CONFIG, task.experiment.identity())
+    claim(out, CONFIG, task.experiment.identity())  # a folder that is not ours gets no word of ours, either
     write_status(out, {})
     try:
         # A server whose SuperLink was killed notices that only after some seconds, and may still write.
         with filelock.FileLock(out / ".flower.lock", timeout=PREDECESSOR_SECONDS):
             adapt(task, grid, out, stored)
+        run(task.experiment, out)
     except filelock.Timeout as error:
         raise FedadeError(f"{out} is in use by another Flower run; wait for it or choose another --out") from error
-    run(task.experiment, out)
+    except FedadeError as error:
+        write_status(out, {"error": str(error)})
+        raise
 
 
 def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
@@ -82,7 +83,8 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -
         for tracker in trackers:
             tracker.close()
     labels: dict[str, str | int] = {"method": cell.method, "seed": cell.seed}
-    table = whole_trace(rows, labels, len(server.roster), task.experiment.scenario.num_timesteps)
+    joined = [task.first_timestep(member.number) for member in server.roster]
+    table = whole_trace(rows, labels, joined, task.experiment.scenario.num_timesteps)
     table = table.replace_schema_metadata({"seconds": f"{server.progress.seconds:.3f}"})
     trace.write(place.trace, table)
     checkpoint.discard(place.path)
@@ -98,7 +100,8 @@ def make_server(
     federated, forms = with_rounds(method), rehearse(method, deployment)
     refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
     start = {} if federated is None else federated.begin_server(deployment)
-    roster = Roster(task.flower.clients)
+    bound = os.environ.get(NODES_VARIABLE)
+    roster = Roster(task.flower.clients, partial(names_of_nodes, Path(bound) if bound else None))
     exchange = Exchange(grid, roster, task.flower.timeout_seconds, most_bytes_of(forms))
     before = checkpoint.load(folder, start)
     if before is not None:
@@ -107,7 +110,12 @@ def make_server(
     exchange.gather(min(wanted, len(roster) or wanted), task.flower.join_seconds)
     if before is None:
         roster.number_by_name()
-    progress = before[0] if before else Progress(secrets.token_hex(8), 0, start)
+    settings = {"method": method.model_dump(mode="json"), "deployment": task.deployment}
+    progress = before[0] if before else Progress(secrets.token_hex(8), 0, start, settings=settings)
+    if progress.settings != settings:
+        raise FedadeError(
+            f"{out} was begun with other settings of {task.method_name} or another deployment; choose --out"
+        )
     account = None
     if (privacy := task.flower.privacy) is not None and federated is not None:
         refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
@@ -138,6 +146,7 @@ def _figures(server: Server) -> dict[str, object]:
         "clients": [member.name for member in server.roster],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
+        "impostors": server.roster.impostors,
         "scaled_back": server.progress.scaled_back,
         "quarantined": server.progress.quarantined,
         "unanswered": server.progress.unanswered,

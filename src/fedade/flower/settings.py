@@ -10,9 +10,11 @@ from fedade.core import storage
 from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
+from fedade.core.seeds import Seeds
 from fedade.experiments.assignments import in_present_words
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.methods import METHODS
+from fedade.scenarios.stream_laws import STREAMS
 
 CONFIG = "fedade.yaml"
 """The file in the app's folder that names model, stream and method."""
@@ -147,6 +149,13 @@ class FlowerTask(_Frozen):
     def method(self) -> Method:
         """The method with its settings."""
         return self.experiment.build_method()
+
+    def first_timestep(self, client: int) -> int:
+        """When a client joins a trial; real ones do when they connect."""
+        if self.flower.stream.kind != "partition":
+            return 1
+        scenario = self.experiment.scenario
+        return int(STREAMS[scenario.stream].joining(scenario, Seeds(self.seed))[client])
 
     def as_plain(self) -> dict[str, Any]:
         """As written to the app's configuration file."""

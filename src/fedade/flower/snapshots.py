@@ -10,6 +10,7 @@ from torch import Tensor
 from fedade.core import storage, tree
 from fedade.core.errors import FedadeError
 from fedade.core.tree import Tree
+from fedade.core.version import __version__
 from fedade.flower.streams import START, Hidden
 from fedade.flower.wire import Named, tree_like
 
@@ -54,6 +55,8 @@ class Store:
     folder: Path
     form: Tree = field(repr=False)
     """The state before the first turn, which also gives the structure of all others."""
+    settings: str = ""
+    """The method's, with all defaults, as JSON."""
 
     def load(self, turn: int) -> Snapshot | None:
         """The state after a turn; None where it is gone."""
@@ -63,7 +66,12 @@ class Store:
         named, metadata = storage.load_tensors(path)
         content = json.loads(metadata["snapshot"])
         if content["format"] != FORMAT:
-            raise FedadeError(f"{path} has format {content['format']}, not {FORMAT}; use the version that wrote it")
+            raise FedadeError(
+                f"{path} has format {content['format']} of fedade {content.get('written_by', 'an earlier version')}, "
+                f"this is format {FORMAT} of fedade {__version__}; use the version that wrote it"
+            )
+        if (before := content.get("settings", self.settings)) != self.settings:
+            raise FedadeError(f"{path} was begun with other settings ({before} there, {self.settings} now)")
         client = tree_like(self.form, _below(named, "client/"))
         opened = None if content["opened"] is None else _opened(content["opened"], named)
         return Snapshot(client, content["cursor"], content["timestep"], opened, content["round_key"])
@@ -73,6 +81,8 @@ class Store:
         named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
         content: dict[str, Any] = {
             "format": FORMAT,
+            "written_by": __version__,
+            "settings": self.settings,
             "cursor": snapshot.cursor,
             "timestep": snapshot.timestep,
             "round_key": snapshot.round_key,
@@ -85,17 +95,19 @@ class Store:
             content["opened"] = {
                 name: getattr(opened, name) for name in ("timestep", "observe_key", "accuracy_pre", "passes")
             }
-        storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(content)})
+        # Private: it holds the client's last batch.
+        storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(content)}, private=True)
 
     def forget_before(self, turn: int) -> None:
-        """Remove states that will never be asked for again."""
+        """Remove states that will never be asked for again, and what a killed turn has left."""
         for path in self.folder.glob("turn-*.safetensors"):
             if int(path.stem.removeprefix("turn-")) < turn:
                 path.unlink(missing_ok=True)
+        storage.sweep(self.folder)
 
     def quarantine(self, batch: str, reason: str) -> None:
         """Keep why a batch was set aside, for whoever sends them; the same again if the turn is repeated."""
-        storage.write_bytes(self.folder / "quarantine" / f"{batch[:200]}.txt", f"{reason}\n".encode())
+        storage.write_bytes(self.folder / "quarantine" / f"{batch[:200]}.txt", f"{reason}\n".encode(), private=True)
 
     def _path(self, turn: int) -> Path:
         return self.folder / f"turn-{turn:08d}.safetensors"

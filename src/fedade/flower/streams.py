@@ -1,6 +1,5 @@
 """Where a client's batches come from."""
 
-import importlib
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.errors import FedadeError
+from fedade.core.importing import import_attribute
 from fedade.core.scenario import Streams
 from fedade.engine.client import refuse_misshapen
 from fedade.flower.settings import FolderStream, StreamSettings
@@ -127,13 +127,8 @@ def real_stream(settings: StreamSettings, client: str, elsewhere: str | None) ->
     """The stream of a real client; its node may name another folder than the task."""
     if isinstance(settings, FolderStream):
         return Folder(Path(elsewhere) if elsewhere else settings.path)
-    module, _, attribute = str(getattr(settings, "path", "")).partition(":")
-    try:
-        return Imported(getattr(importlib.import_module(module), attribute), client)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise FedadeError(
-            f"flower.stream.path: {module}:{attribute} cannot be imported ({error}); install it on this host"
-        ) from error
+    path = str(getattr(settings, "path", ""))
+    return Imported(import_attribute(path, f"flower.stream.path: {path}"), client)
 
 
 def own_labelled(path: Path, deployment: Deployment) -> Reference:

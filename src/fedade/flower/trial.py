@@ -1,31 +1,27 @@
 """A whole federation on this machine, for a trial: started, run, shown, and ended without a trace."""
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.events import Report
-from fedade.core.paths import cache_dir
+from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.settings import merged
 from fedade.flower.app_template import write_app
 from fedade.flower.certificates import DAYS, LOOPBACK, make_certificates
 from fedade.flower.federation import FlowerFederation, free_ports, wait_for_port
 from fedade.flower.flwr_commands import CONNECTION, refuse_failed, run_status, submit
-from fedade.flower.identity import numbered_name
-from fedade.flower.processes import Process, ProcessGroup, Supervised
+from fedade.flower.identity import ANYTHING
+from fedade.flower.names import numbered_name
+from fedade.flower.processes import Process, ProcessGroup, Supervised, interruptible
 from fedade.flower.run_folder import STATUS, read_status
 from fedade.flower.settings import FlowerTask, task_from
-from fedade.products.run_folder import CONFIG
 from fedade.runner.store import claim
-from fedade.scenarios import build_deployment
+from fedade.scenarios.building import build_deployment
 
 POLL_SECONDS = 0.5
 LIST_SECONDS = 30.0
@@ -58,7 +54,7 @@ class Trial:
             build_deployment(scenario, "cpu", cache_dir(), lambda done, of: self.report("pre-training", done, of))
             claim(self.out, CONFIG, identity)  # not before the model is there: a start that fails must leave no claim
             (self.out / STATUS).unlink(missing_ok=True)
-            with _interruptible(), ProcessGroup() as processes:
+            with interruptible(), ProcessGroup() as processes:
                 self._run(processes)
         return {**storage.read_json(self.out / "summary.json"), "flower": read_status(self.out)}
 
@@ -74,11 +70,10 @@ class Trial:
         federation.database.unlink(missing_ok=True)  # of a trial that was cut off, with other ports
         superlink = processes.start(federation.superlink())
         wait_for_port(superlink, port)
-        with ThreadPoolExecutor(max_workers=4) as pool:  # each registration is a program of its own
-            list(pool.map(federation.register, names))
+        federation.register()
         nodes = []
         for name, node_port in zip(names, node_ports, strict=True):
-            node_config = {"client": name, "state-dir": str(folder / "state")}
+            node_config = {"client": name, "state-dir": str(folder / "state"), "imports": ANYTHING}
             nodes.append(Supervised(processes.start(federation.supernode(name, node_port, node_config))))
         run = submit(str(folder / "app"), CONNECTION, {"out": str(self.out)}, federation.environment)
         self._watch(federation, run, superlink, nodes)
@@ -105,17 +100,3 @@ class Trial:
                 asked = time.monotonic()
                 refuse_failed(run, *run_status(CONNECTION, run, federation.environment))
             time.sleep(POLL_SECONDS)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """A SIGTERM ends a trial as Ctrl-C does, so that its processes end too."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

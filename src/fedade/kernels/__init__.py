@@ -1,16 +1,95 @@
-"""Operations on many clients at once: fused kernels where there are any, and what they compute in plain PyTorch."""
+"""Operations on many clients at once: compiled C++ on a CPU, Triton on a GPU, or what they compute in plain PyTorch.
 
-from fedade.kernels.dispatch import absolute_iterations, folded, fused_layers, normalised_pixels
+The one place that decides what runs. Other packages use these functions and do not know what runs them.
+"""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedade.core.paths import cache_dir
+from fedade.kernels import reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
+from fedade.kernels.native import chain
 from fedade.kernels.reference import Affine
 
-__all__ = [
-    "Affine",
-    "Layer",
-    "absolute_iterations",
-    "folded",
-    "fused_layers",
-    "mapped",
-    "normalised_pixels",
-]
+__all__ = ["Affine", "Layer", "absolute_iterations", "folded", "fused_layers", "mapped", "normalised_pixels"]
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+"""What the fused convolutions can hold images in."""
+
+MOST_CLASSES = 32
+"""The kernel that iterates holds its matrix in registers, which larger ones overflow."""
+
+
+def fused_layers(
+    layers: Sequence[Layer],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    pooled: bool = False,
+    tf32: bool = False,
+) -> Tensor:
+    """The output of the last of several layers of one client; `vmap` over clients and `grad` work on it.
+
+    Images `[samples, channels, height, width]` lie in channels-last memory, or are brought there; weights `[outputs,
+    channels, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to the
+    stride. If `pooled`, it is the mean of that output over the image plane, `[samples, channels]` in float32.
+
+    Layers of one call share kernels in the backward pass, so a whole network is faster than its layers one by one.
+    Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits.
+    """
+    if chain.suits(layers, inputs, weights):
+        output = chain.fused_layers(layers, inputs, weights, biases)
+        return output.mean((2, 3)) if pooled else output
+    if inputs[0].dtype in DTYPES and _runs_triton(inputs[0]):
+        precision = "tf32" if tf32 else "float32"
+        fused: Tensor = _module("lanes").fused_layers(layers, inputs, weights, biases, pooled, precision)
+        return fused
+    return reference.fused_layers(layers, inputs, weights, biases, pooled)
+
+
+def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
+    """Weights and bias of a convolution and the normalisation after it; on a GPU one kernel there and one back."""
+    if weights.dtype is torch.float32 and _runs_triton(weights):
+        both: tuple[Tensor, Tensor] = _module("folding_lanes").folded(weights, *affine)
+        return both
+    return reference.folded(weights, affine)
+
+
+def normalised_pixels(pixels: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:
+    """(pixels - mean) / deviation per channel of `[n, channels, height, width]`; mean and deviation are `[channels]`.
+
+    On a GPU the images come out in channels-last memory and in the given dtype, as convolutions want them.
+    """
+    if pixels.dtype is torch.uint8 and _runs_triton(pixels):
+        fused: Tensor = _module("pixel_lanes").normalised(pixels, mean, deviation, dtype)
+        return fused
+    return reference.normalised_pixels(pixels, mean, deviation)
+
+
+def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: float, iterations: int) -> Tensor:
+    """s <- constant + |s| matrix + share s, so many times; one kernel on a GPU, if the matrix is small."""
+    if len(matrix) <= MOST_CLASSES and _runs_triton(matrix):
+        fused: Tensor = _module("simplex").iterate(start, constant, matrix, share, iterations)
+        return fused
+    return reference.absolute_iterations(start, constant, matrix, share, iterations)
+
+
+def _runs_triton(tensor: Tensor) -> bool:
+    return tensor.is_cuda and importlib.util.find_spec("triton") is not None
+
+
+@cache
+def _module(name: str) -> Any:
+    # Triton is no dependency of this package: it comes with PyTorch for GPUs, and is imported when it is used.
+    if "FEDADE_CACHE" in os.environ:
+        os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "triton"))
+    return importlib.import_module(f"fedade.kernels.{name}")

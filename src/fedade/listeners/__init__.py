@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from fedade.core.errors import FedadeError
+from fedade.core.paths import require_folder
 from fedade.listeners.mlflow import MLflow
-from fedade.listeners.stored import require_folder, stored_cells
+from fedade.listeners.stored import stored_cells
 from fedade.listeners.tensorboard import TensorBoard
 from fedade.listeners.tracker import Backend, Tracker
 

@@ -15,9 +15,6 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo
 from fedade.core.trace import Rows
 
-MARKS = ("config.yaml", "suite.json")
-"""Files that make a folder that of a run or of a suite."""
-
 ATTEMPTS = 5
 """Files are moved and merged meanwhile; so often is looked again before what is wrong is told."""
 
@@ -42,13 +39,6 @@ class StoredCell:
         if self.result is not None:
             return "done"
         return "failed" if self.reason is not None else "running" if self.reached else "waiting"
-
-
-def require_folder(folder: Path) -> Path:
-    """The folder, if it is that of a run or suite."""
-    if not any((folder / mark).is_file() for mark in MARKS):
-        raise FedadeError(f"{folder} holds no run and no suite (neither {' nor '.join(MARKS)})")
-    return folder
 
 
 def stored_cells(folder: Path) -> list[StoredCell]:

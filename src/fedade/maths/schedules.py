@@ -14,15 +14,13 @@ Axes: T timesteps.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+Rule = Callable[[Any, int, Any], Any]
+"""Timesteps 1..T, horizon T and one uniform draw per timestep in, float64; the weights of those timesteps out.
 
-from fedade.core.choices import known_name
-
-Rule = Callable[[Float[Tensor, " T"], int, Float[Tensor, " T"]], Float[Tensor, " T"]]
-"""Timesteps 1..T, horizon T and one uniform draw per timestep in; the weights of those timesteps out."""
+Rules use the tensors' own functions: the names of schedules are known without PyTorch, which takes seconds to import.
+"""
 
 
 def _period(horizon: int) -> int:
@@ -33,12 +31,12 @@ def _release_period(horizon: int) -> int:
     return max(1, math.isqrt(horizon - 1))
 
 
-def _alternation(elapsed: Tensor, period: int | float) -> Tensor:
-    return torch.floor(elapsed / period) % 2
+def _alternation(elapsed: Any, period: int | float) -> Any:
+    return (elapsed / period).floor() % 2
 
 
-def _chain(flips: Tensor) -> Tensor:
-    return (flips.cumsum(-1) % 2).to(torch.float64)
+def _chain(flips: Any) -> Any:
+    return (flips.cumsum(-1) % 2).double()
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,10 @@ SCHEDULES: Mapping[str, Schedule] = {
     ),
     "sin": Schedule(
         "half sine waves of √T timesteps",
-        standard=lambda steps, horizon, _: torch.sin(math.pi * (steps % _period(horizon)) / _period(horizon)),
-        literal=lambda steps, horizon, _: torch.sin(math.pi * steps / math.sqrt(horizon)).abs(),
+        standard=lambda steps, horizon, _: (math.pi * (steps % _period(horizon)) / _period(horizon)).sin(),
+        literal=lambda steps, horizon, _: (math.pi * steps / math.sqrt(horizon)).sin().abs(),
         release=lambda steps, horizon, _: (
-            (1 + torch.sin(2 * math.pi * ((steps - 1) % _release_period(horizon)) / _release_period(horizon))) / 2
+            (1 + (2 * math.pi * ((steps - 1) % _release_period(horizon)) / _release_period(horizon)).sin()) / 2
         ),
     ),
     "squ": Schedule(
@@ -94,20 +92,3 @@ SCHEDULES: Mapping[str, Schedule] = {
     ),
 }
 """Every schedule by its name; which of them the paper's tables show is said where the tables are."""
-
-
-def weights(name: str, horizon: int, uniforms: Float[Tensor, " T"], variant: str = "standard") -> Float[Tensor, " T+1"]:
-    """ω(0), ..., ω(T) in [0, 1], float64 (eqn:label_shift); ω(0) = 0, the law before the stream begins.
-
-    ``uniforms`` holds one draw from [0, 1) per timestep t = 1..T; only random schedules read it.
-    """
-    schedule = SCHEDULES[known_name("schedule", name, SCHEDULES)]
-    rule = schedule.rule(known_name("schedule variant", variant, VARIANTS))
-    if horizon < 1 or uniforms.shape[-1] != horizon:
-        raise ValueError(
-            f"schedule horizon: {horizon} timesteps with {uniforms.shape[-1]} uniform draws; "
-            "give at least one timestep and one draw per timestep"
-        )
-    steps = torch.arange(1, horizon + 1, dtype=torch.float64, device=uniforms.device)
-    later = rule(steps, horizon, uniforms)
-    return torch.cat([torch.zeros_like(later[:1]), later])

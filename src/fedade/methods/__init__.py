@@ -1,11 +1,12 @@
 """Methods by name. A new one is one file and one line here; others may come from outside, by an import path."""
 
+import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic.fields import FieldInfo
 
@@ -13,96 +14,100 @@ from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest
 from fedade.core.importing import import_attribute
-from fedade.core.method import Method
-from fedade.methods.atlas.method import Atlas
-from fedade.methods.atp import Atp
-from fedade.methods.bn_adapt import BnAdapt
-from fedade.methods.cotta import Cotta
-from fedade.methods.delta import Delta
-from fedade.methods.deyo import Deyo
-from fedade.methods.ditto import Ditto
-from fedade.methods.fed_ade import FedAde
-from fedade.methods.fed_ade_plus.method import FedAdePlus
-from fedade.methods.fed_ade_release import FedAdeRelease
-from fedade.methods.fed_avg import FedAvg
-from fedade.methods.fed_ccfa.method import FedCcfa
-from fedade.methods.fed_ctta import FedCtta
-from fedade.methods.fed_poe import FedPoe
-from fedade.methods.fed_pseudo import FedPseudo
-from fedade.methods.fed_rep import FedRep
-from fedade.methods.fed_the_plus import FedThePlus
-from fedade.methods.fed_tsa import FedTsa
-from fedade.methods.flh_ftl.method import FlhFtl
-from fedade.methods.fth import Fth
-from fedade.methods.hybrid_ttn import HybridTtn
-from fedade.methods.lame import Lame
-from fedade.methods.note import Note
-from fedade.methods.oracle_finetune import OracleFinetune
-from fedade.methods.oracle_prior import OraclePrior
-from fedade.methods.pfed_bbn import PfedBbn
-from fedade.methods.poem import Poem
-from fedade.methods.prior_reweighting import PriorReweighting
-from fedade.methods.rogd.method import Rogd
-from fedade.methods.roid import Roid
-from fedade.methods.rotta import Rotta
-from fedade.methods.sar import Sar
-from fedade.methods.source import Source
-from fedade.methods.tent import Tent
-from fedade.methods.tribe import Tribe
-from fedade.methods.uda.method import Uda
-from fedade.methods.unida.method import Unida
-from fedade.methods.unitta import Unitta
+from fedade.core.optional import OptionalModule
 
-METHODS: Mapping[str, Callable[..., Method]] = {
-    "source": Source,
-    "fed-ade": FedAde,
-    "fed-ade-plus": FedAdePlus,
-    "fed-ade-release": FedAdeRelease,
-    "fix-lr-low": partial(FedAde, pace="low"),
-    "fix-lr-mid": partial(FedAde, pace="mid"),
-    "fix-lr-high": partial(FedAde, pace="high"),
-    "fix-lr-mean": partial(FedAde, pace="mean"),
-    "shuffled-lr": partial(FedAde, pace="shuffled"),
-    "fth": Fth,
-    "ftfwh": partial(Fth, window=100),
-    "atlas": Atlas,
-    "uogd": partial(Atlas, pool="single"),
-    "rogd": Rogd,
-    "flh-ftl": FlhFtl,
-    "prior-bbse": PriorReweighting,
-    "prior-em": partial(PriorReweighting, prior="mlls"),
-    "uda": Uda,
-    "unida": Unida,
-    "bn-adapt": BnAdapt,
-    "tent": Tent,
-    "sar": Sar,
-    "cotta": Cotta,
-    "atp": Atp,
-    "lame": Lame,
-    "note": Note,
-    "rotta": Rotta,
-    "delta": Delta,
-    "roid": Roid,
-    "deyo": Deyo,
-    "hybrid-ttn": HybridTtn,
-    "tribe": Tribe,
-    "poem": Poem,
-    "unitta": Unitta,
-    "fed-ctta": FedCtta,
-    "pfed-bbn": PfedBbn,
-    "fed-the-plus": FedThePlus,
-    "fed-tsa": FedTsa,
-    "fed-poe": FedPoe,
-    "fed-ccfa": FedCcfa,
-    "fed-avg": FedAvg,
-    "fed-rep": FedRep,
-    "ditto": Ditto,
-    "fed-pseudo": FedPseudo,
-    "oracle-prior": OraclePrior,
-    "oracle-finetune": OracleFinetune,
-    "fed-poe-oracle": partial(FedPoe, labels="oracle"),
-    "fed-ccfa-oracle": partial(FedCcfa, labels="oracle"),
-}
+if TYPE_CHECKING:
+    from fedade.core.method import Method
+
+contract: Any = OptionalModule("fedade.core.method")
+
+
+class MethodPath:
+    """Where a method is, and what a name sets for it; it is imported when it is asked for."""
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        self._path = path
+        self._settings = settings
+
+    def make(self) -> "Callable[..., Method]":
+        """The class, or the class with its settings."""
+        module, _, name = self._path.partition(":")
+        kind: Callable[..., Method] = getattr(importlib.import_module(f"fedade.methods.{module}"), name)
+        return partial(kind, **self._settings) if self._settings else kind
+
+
+class LazyMethods(Mapping[str, "Callable[..., Method]"]):
+    """Methods by name; names are known without importing any, since PyTorch takes seconds."""
+
+    def __init__(self, paths: Mapping[str, MethodPath]) -> None:
+        self._paths = paths
+
+    def __getitem__(self, name: str) -> "Callable[..., Method]":
+        return self._paths[name].make()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+METHODS = LazyMethods(
+    {
+        "source": MethodPath("source:Source"),
+        "fed-ade": MethodPath("fed_ade:FedAde"),
+        "fed-ade-plus": MethodPath("fed_ade_plus.method:FedAdePlus"),
+        "fed-ade-plus-federated": MethodPath("fed_ade_plus.federated:FedAdePlusFederated"),
+        "fed-ade-release": MethodPath("fed_ade_release:FedAdeRelease"),
+        "fix-lr-low": MethodPath("fed_ade:FedAde", pace="low"),
+        "fix-lr-mid": MethodPath("fed_ade:FedAde", pace="mid"),
+        "fix-lr-high": MethodPath("fed_ade:FedAde", pace="high"),
+        "fix-lr-mean": MethodPath("fed_ade:FedAde", pace="mean"),
+        "shuffled-lr": MethodPath("fed_ade:FedAde", pace="shuffled"),
+        "fth": MethodPath("fth:Fth"),
+        "ftfwh": MethodPath("fth:Fth", window=100),
+        "atlas": MethodPath("atlas.method:Atlas"),
+        "uogd": MethodPath("atlas.method:Atlas", pool="single"),
+        "rogd": MethodPath("rogd.method:Rogd"),
+        "flh-ftl": MethodPath("flh_ftl.method:FlhFtl"),
+        "prior-bbse": MethodPath("prior_reweighting:PriorReweighting"),
+        "prior-em": MethodPath("prior_reweighting:PriorReweighting", prior="mlls"),
+        "uda": MethodPath("uda.method:Uda"),
+        "unida": MethodPath("unida.method:Unida"),
+        "bn-adapt": MethodPath("bn_adapt:BnAdapt"),
+        "tent": MethodPath("tent:Tent"),
+        "sar": MethodPath("sar:Sar"),
+        "cotta": MethodPath("cotta:Cotta"),
+        "atp": MethodPath("atp:Atp"),
+        "lame": MethodPath("lame:Lame"),
+        "note": MethodPath("note:Note"),
+        "rotta": MethodPath("rotta:Rotta"),
+        "delta": MethodPath("delta:Delta"),
+        "roid": MethodPath("roid:Roid"),
+        "deyo": MethodPath("deyo:Deyo"),
+        "hybrid-ttn": MethodPath("hybrid_ttn:HybridTtn"),
+        "tribe": MethodPath("tribe:Tribe"),
+        "poem": MethodPath("poem:Poem"),
+        "unitta": MethodPath("unitta:Unitta"),
+        "fed-ctta": MethodPath("fed_ctta:FedCtta"),
+        "pfed-bbn": MethodPath("pfed_bbn:PfedBbn"),
+        "fed-the-plus": MethodPath("fed_the_plus:FedThePlus"),
+        "fed-tsa": MethodPath("fed_tsa:FedTsa"),
+        "fed-poe": MethodPath("fed_poe:FedPoe"),
+        "fed-ccfa": MethodPath("fed_ccfa.method:FedCcfa"),
+        "fed-avg": MethodPath("fed_avg:FedAvg"),
+        "fed-rep": MethodPath("fed_rep:FedRep"),
+        "ditto": MethodPath("ditto:Ditto"),
+        "fed-pseudo": MethodPath("fed_pseudo:FedPseudo"),
+        "oracle-prior": MethodPath("oracle_prior:OraclePrior"),
+        "oracle-finetune": MethodPath("oracle_finetune:OracleFinetune"),
+        "fed-poe-oracle": MethodPath("fed_poe:FedPoe", labels="oracle"),
+        "fed-ccfa-oracle": MethodPath("fed_ccfa.method:FedCcfa", labels="oracle"),
+    }
+)
 
 
 ENTRY_POINTS = "fedade.methods"
@@ -120,7 +125,7 @@ def is_method(name: str) -> bool:
     return name in METHODS or ":" in name or name in installed_methods()
 
 
-def method_class(name: str) -> Callable[..., Method]:
+def method_class(name: str) -> "Callable[..., Method]":
     """What makes a method: registered here or by an installed package, or a class at `package.module:Class`."""
     if name in METHODS:
         return METHODS[name]
@@ -129,7 +134,7 @@ def method_class(name: str) -> Callable[..., Method]:
         raise FedadeError(f"unknown method {name!r}{hint(name, [*METHODS, *installed_methods()])}")
     make = import_attribute(path, f"method {name}", "package.module:Class")
     kind = getattr(make, "func", make)
-    if not (isinstance(kind, type) and issubclass(kind, Method)):
+    if not (isinstance(kind, type) and issubclass(kind, contract.Method)):
         raise FedadeError(
             f"method {name} is a {type(make).__name__}; it must be a class that derives from fedade.Method"
         )

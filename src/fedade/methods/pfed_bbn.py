@@ -12,7 +12,6 @@ A client keeps 8 bytes per class and normalised channel and 16 per scale and shi
 channel and gets 8. A timestep costs about 6 forward passes per sample.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -28,10 +27,9 @@ from fedade.core.normalisation import Statistics
 from fedade.core.tree import tree_map
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.class_rows import FEW_CLASSES, ClassBalanced, ClassRows, deployed_rows, mixture, published_pace
+from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture
 from fedade.parts.guarded_steps import masked_mean, moved
 from fedade.parts.norm_layers import norm_affine
-from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
 from fedade.parts.similar_clients import distances, median_distance, mixed, similarity_weights
 from fedade.parts.statistics import warn_without_batch_norm
@@ -54,19 +52,9 @@ class PfedBbnUplink(NamedTuple):
     statistics: dict[str, Statistics]
 
 
-class PfedBbn(FederatedMethod[PfedBbnClient, PfedBbnUplink]):
+class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
     """Personalised federated adaptation with balanced batch normalisation."""
 
-    learning_rate: float = Field(1e-3, ge=0)
-    optimiser: AdamOptimiser = AdamOptimiser()
-    row_rate: float | None = Field(None, gt=0, le=1)
-    """η: weight of a sample in its class's statistics; None: 0.01, or 0.0005 K of more than 20 classes."""
-    row_sharing: float | None = Field(None, ge=0, le=1)
-    """γ: share of a change that moves all classes; None: 0, or 0.1 from 100 classes on."""
-    reliable_entropy: float | None = Field(None, gt=0)
-    """Entropy below which the teacher is certain, as a share of ln K; None: 0.05, or 0.2 from 100 classes on."""
-    anchoring: float = Field(0.5, ge=0)
-    """Weight of the squared distance to the deployed model's logits."""
     teacher_momentum: float = Field(0.999, ge=0, le=1)
     temperature: float | None = Field(None, gt=0)
     """τ of the weights exp(-distance / τ) between clients; None: the median distance."""
@@ -89,13 +77,11 @@ class PfedBbn(FederatedMethod[PfedBbnClient, PfedBbnUplink]):
         deployment, classes = ctx.deployment, ctx.deployment.num_classes
         network, deployed = deployment.network, deployment.parameters
         labels = self.predict(ctx, state).argmax(-1)
-        following = ClassBalanced(state.rows, published_pace(classes, self.row_rate, self.row_sharing), labels)
+        following = ClassBalanced(state.rows, self.pace(classes), labels)
         taught = network.logits({**deployed, **state.teacher}, ctx.inputs, following)
         rows = tree_map(torch.detach, following.found)
         settled = ClassBalanced(rows, following.pace)
-        published = 0.05 if classes < FEW_CLASSES else 0.2
-        share = published if self.reliable_entropy is None else self.reliable_entropy
-        certain = entropy_from_logits(taught) < share * math.log(classes)
+        certain = entropy_from_logits(taught) < self.certain_below(classes)
         anchored = network.logits(deployed, ctx.inputs)
         view = random_view(ctx.inputs, ctx.key)
 
@@ -126,7 +112,7 @@ class PfedBbn(FederatedMethod[PfedBbnClient, PfedBbnUplink]):
 
     def predict(self, ctx: ClientContext, state: PfedBbnClient) -> Tensor:
         model = {**ctx.deployment.parameters, **state.learner.own}
-        norms = ClassBalanced(state.rows, published_pace(ctx.deployment.num_classes, self.row_rate, self.row_sharing))
+        norms = ClassBalanced(state.rows, self.pace(ctx.deployment.num_classes))
         return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
 
     def begin_server(self, deployment: Deployment) -> Shared:

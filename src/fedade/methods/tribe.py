@@ -11,11 +11,9 @@ A client keeps 24 bytes per class and normalised channel and 12 per scale and sh
 passes per sample; nothing is sent.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
@@ -25,10 +23,9 @@ from fedade.core.method import Card, Method, Plan
 from fedade.core.tree import tree_map
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.class_rows import FEW_CLASSES, ClassBalanced, ClassRows, Pace, deployed_rows, published_pace
+from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
 from fedade.parts.guarded_steps import masked_mean, moved
 from fedade.parts.norm_layers import norm_affine
-from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
 from fedade.parts.statistics import warn_without_batch_norm
 
@@ -44,19 +41,8 @@ class TribeClient(NamedTuple):
     anchor: Rows
 
 
-class Tribe(Method[TribeClient]):
+class Tribe(BalancedLearning, Method[TribeClient]):
     """Tri-net self-training with balanced normalisation."""
-
-    learning_rate: float = Field(1e-3, ge=0)
-    optimiser: AdamOptimiser = AdamOptimiser()
-    row_rate: float | None = Field(None, gt=0, le=1)
-    """η: weight of a sample in its class's statistics; None: 0.01, or 0.0005 K of more than 20 classes."""
-    row_sharing: float | None = Field(None, ge=0, le=1)
-    """γ: share of a change that moves all classes; None: 0, or 0.1 from 100 classes on."""
-    reliable_entropy: float | None = Field(None, gt=0)
-    """H_0: entropy below which an answer is certain, as a share of ln K; None: 0.05, or 0.2 from 100 classes on."""
-    anchoring: float = Field(0.5, ge=0)
-    """λ: weight of the squared distance to the anchor's logits."""
 
     @property
     def card(self) -> Card:
@@ -74,10 +60,10 @@ class Tribe(Method[TribeClient]):
 
     def observe(self, ctx: ClientContext, state: TribeClient) -> tuple[TribeClient, Plan]:
         deployment, view = ctx.deployment, random_view(ctx.inputs, ctx.key)
-        labels, limit = self.predict(ctx, state).argmax(-1), self._limit(deployment.num_classes)
+        labels, limit = self.predict(ctx, state).argmax(-1), self.certain_below(deployment.num_classes)
 
         def passed(own: dict[str, Tensor], rows: Rows, inputs: Tensor) -> tuple[Tensor, Rows]:
-            norms = ClassBalanced(rows, self._pace(deployment.num_classes), labels)
+            norms = ClassBalanced(rows, self.pace(deployment.num_classes), labels)
             return deployment.network.logits({**deployment.parameters, **own}, inputs, norms), norms.found
 
         def loss(own: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, tuple[Rows, Rows, Rows]]]:
@@ -98,12 +84,5 @@ class Tribe(Method[TribeClient]):
 
     def predict(self, ctx: ClientContext, state: TribeClient) -> Tensor:
         model = {**ctx.deployment.parameters, **state.learner.own}
-        norms = ClassBalanced(state.teacher, self._pace(ctx.deployment.num_classes))
+        norms = ClassBalanced(state.teacher, self.pace(ctx.deployment.num_classes))
         return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
-
-    def _pace(self, num_classes: int) -> Pace:
-        return published_pace(num_classes, self.row_rate, self.row_sharing)
-
-    def _limit(self, num_classes: int) -> float:
-        published = 0.05 if num_classes < FEW_CLASSES else 0.2
-        return (published if self.reliable_entropy is None else self.reliable_entropy) * math.log(num_classes)

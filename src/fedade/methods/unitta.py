@@ -25,7 +25,7 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Method, Plan
 from fedade.core.normalisation import Normalisation, Statistics
-from fedade.parts.class_rows import ClassBalanced, ClassRows, Pace, deployed_rows, followed, mixture, published_pace
+from fedade.parts.class_rows import BalancedRows, ClassBalanced, ClassRows, Pace, deployed_rows, followed, mixture
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
 from fedade.parts.running_norms import batch_norm_layers, sample_statistics
 from fedade.parts.statistics import warn_without_batch_norm
@@ -63,13 +63,9 @@ class Answered(NamedTuple):
     client: UnittaClient
 
 
-class Unitta(Method[UnittaClient]):
+class Unitta(BalancedRows, Method[UnittaClient]):
     """Balanced domain normalisation and correlated feature adaptation."""
 
-    row_rate: float | None = Field(None, gt=0, le=1)
-    """η: weight of a sample in its class's statistics; None: 0.01, or 0.0005 K of more than 20 classes."""
-    row_sharing: float | None = Field(None, ge=0, le=1)
-    """γ: share of a change that moves all classes; None: 0, or 0.1 from 100 classes on."""
     domains: int = Field(8, ge=2)
     neighbours: bool = True
     """COFA: whether samples come in the order of time, so that the one before says something."""
@@ -115,7 +111,7 @@ class Unitta(Method[UnittaClient]):
             last.append(seen[-1])
             return self._surer_of_neighbours(deployment, seen, before)
 
-        pace = published_pace(deployment.num_classes, self.row_rate, self.row_sharing)
+        pace = self.pace(deployment.num_classes)
         labels = passed(ClassBalanced(state.rows, pace)).argmax(-1)
         balanced = ClassBalanced(state.rows, pace, labels)
         watching = WatchingLayer(balanced, middle_layer(deployment))

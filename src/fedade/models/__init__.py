@@ -14,6 +14,7 @@ from fedade.models.resnets import resnet18_body, resnet_3block_body
 from fedade.models.small_cnn import small_cnn_body
 from fedade.models.tables import Columns, mlp_body
 from fedade.models.timm_models import timm_parts
+from fedade.models.traced import ForeignBody
 
 Body = Callable[[int], tuple[nn.Module, int]]
 """From the number of channels, or of a table's columns, to a body and its feature size."""
@@ -42,7 +43,11 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, first: nn.M
     with torch.random.fork_rng(devices=[]):
         torch.random.manual_seed(seed)  # PyTorch's initialisers take no generator
         body, head = _parts(name, input_shape[0], num_classes)
-    body = nn.Sequential(first, body)
+    if name in MODELS:
+        body = nn.Sequential(first, body)
+    else:
+        body = ForeignBody(first, body)
+        body.eval().trace(torch.zeros((2, *input_shape)))
     name_batch_norms(body, "body")
     return Network(name, body.eval(), head.eval())
 

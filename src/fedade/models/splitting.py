@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.network import Network
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
+from fedade.models.traced import TracedPass, forward_traced, traced
 
 MOST_CANDIDATES = 4
 """Linear layers that are tried as the head, from the last that ran backwards."""
@@ -35,12 +36,18 @@ class Unwrapped(nn.Module):
         self.model = model
         self.unit_pixels = unit_pixels
         """Whether bytes are given to the model as floats from 0 to 1, as it was trained; streams stay bytes."""
+        self.plan: TracedPass | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """What the module makes of inputs, in float32."""
-        if self.unit_pixels and inputs.dtype is torch.uint8:
-            inputs = inputs.float() / 255
-        return unwrapped(self.model(inputs)).float()
+        return unwrapped(forward_traced(self.plan, self.model, self._as_trained(inputs))).float()
+
+    def trace(self, inputs: Tensor) -> None:
+        """From now on run by fused convolutions what these know."""
+        self.plan = traced(self.model, self._as_trained(inputs))
+
+    def _as_trained(self, inputs: Tensor) -> Tensor:
+        return inputs.float() / 255 if self.unit_pixels and inputs.dtype is torch.uint8 else inputs
 
 
 def unwrapped(outputs: Any) -> Tensor:
@@ -72,7 +79,7 @@ def bring(model: nn.Module, batch: Tensor, head: str | None, unit_pixels: bool =
         return _first_that_fits(whole, batch, logits) if head is None else _split(whole, head, batch, logits)
 
 
-def _copied(model: nn.Module, unit_pixels: bool) -> nn.Module:
+def _copied(model: nn.Module, unit_pixels: bool) -> Unwrapped:
     if not isinstance(model, nn.Module):
         raise FedadeError(f"the model is a {type(model).__name__}; pass the trained nn.Module")
     for wrapper in ("_orig_mod", "module"):  # of torch.compile, and of DataParallel
@@ -112,7 +119,7 @@ def _run(whole: nn.Module, batch: Tensor) -> Tensor:
     return outputs
 
 
-def _first_that_fits(whole: nn.Module, batch: Tensor, logits: Tensor) -> Brought:
+def _first_that_fits(whole: Unwrapped, batch: Tensor, logits: Tensor) -> Brought:
     """Tried from the last that ran: later steps may still pick or average positions, which a linear layer allows."""
     candidates = _linear_layers_that_ran(whole, batch, logits.shape[1])
     reasons = []
@@ -140,7 +147,7 @@ def _linear_layers_that_ran(whole: nn.Module, batch: Tensor, num_classes: int) -
     return [name.removeprefix("model").removeprefix(".") for name in dict.fromkeys(reversed(ran))]
 
 
-def _split(whole: nn.Module, name: str, batch: Tensor, logits: Tensor) -> Brought:
+def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brought:
     """The network whose head has this name; refused where the two together do not give the module's logits."""
     body, path = deepcopy(whole), f"model.{name}".rstrip(".")
     parent, _, leaf = path.rpartition(".")
@@ -157,6 +164,7 @@ def _split(whole: nn.Module, name: str, batch: Tensor, logits: Tensor) -> Brough
     head = convert_batch_norms(holder).get_submodule("head")
     name_batch_norms(body, "body")
     name_batch_norms(head, "head")
+    body.eval().trace(batch)
     network = Network(type(whole.get_submodule("model")).__name__, body.eval(), head.eval())
     parameters = {
         f"{part}.{key}": value.detach()

@@ -4,15 +4,18 @@ Every class has a mean and a variance per channel, which follow the samples that
 normalises with the mixture of all classes in equal parts (TRIBE, AAAI 2024; also in UniTTA and pFedBBN).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics
+from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.running_norms import batch_norm_layers, sample_statistics
 
 FEW_CLASSES = 100
@@ -35,12 +38,36 @@ class Pace(NamedTuple):
     """γ: share of the seen classes' mean change that moves all classes."""
 
 
-def published_pace(num_classes: int, rate: float | None, shared: float | None) -> Pace:
-    """The constants given, and where none are those that were published for so many classes."""
-    return Pace(
-        max(0.0005 * num_classes, 0.01) if rate is None else rate,
-        (0.0 if num_classes < FEW_CLASSES else 0.1) if shared is None else shared,
-    )
+class BalancedRows(BaseModel):
+    """Settings of methods that keep statistics class by class."""
+
+    row_rate: float | None = Field(None, gt=0, le=1)
+    """η: weight of a sample in its class's statistics; None: 0.01, or 0.0005 K of more than 20 classes."""
+    row_sharing: float | None = Field(None, ge=0, le=1)
+    """γ: share of a change that moves all classes; None: 0, or 0.1 from 100 classes on."""
+
+    def pace(self, num_classes: int) -> Pace:
+        """The constants given, and where none are those that were published for so many classes."""
+        return Pace(
+            max(0.0005 * num_classes, 0.01) if self.row_rate is None else self.row_rate,
+            (0.0 if num_classes < FEW_CLASSES else 0.1) if self.row_sharing is None else self.row_sharing,
+        )
+
+
+class BalancedLearning(BalancedRows):
+    """Settings of methods whose scales learn a teacher's certain answers, held near the deployed model."""
+
+    learning_rate: float = Field(1e-3, ge=0)
+    optimiser: AdamOptimiser = AdamOptimiser()
+    reliable_entropy: float | None = Field(None, gt=0)
+    """H_0: entropy below which an answer is certain, as a share of ln K; None: 0.05, or 0.2 from 100 classes on."""
+    anchoring: float = Field(0.5, ge=0)
+    """λ: weight of the squared distance to the logits of the deployed scales."""
+
+    def certain_below(self, num_classes: int) -> float:
+        """The entropy below which an answer counts, in nats."""
+        published = 0.05 if num_classes < FEW_CLASSES else 0.2
+        return (published if self.reliable_entropy is None else self.reliable_entropy) * math.log(num_classes)
 
 
 def deployed_rows(deployment: Deployment) -> dict[str, ClassRows]:

@@ -14,7 +14,9 @@ from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.core.identity import digest
+from fedade.core.paths import CONFIG
 from fedade.core.provenance import provenance
+from fedade.core.version import __version__
 from fedade.experiments.cell import Cell, cells_of
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.reporting.figures import figures, save
@@ -26,8 +28,6 @@ from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
 from fedade.scenarios.own_testbed import OWN_STREAMS, OwnTestbed
-
-CONFIG = "config.yaml"
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ def run(
     cells, identity = cells_of(experiment), experiment.identity()
     claim(folder, CONFIG, identity, write=False)
     todo = unfinished(cells, folder, retry_failed=True)
+    if todo:
+        _refuse_other_version(folder)
     jobs = min(jobs, max(1, len(todo)))
     with executor_of("local", jobs, experiment.execution.on_gpu, listener, testbed) as executor:
         for error in prepare(todo, executor):
@@ -72,6 +74,16 @@ def run(
         if not (folder / "provenance.json").exists():
             storage.write_json(folder / "provenance.json", provenance(experiment.execution.device))
         return finish_run(folder, run_cells(cells, folder, executor, listener, retry_failed=True))
+
+
+def _refuse_other_version(folder: Path) -> None:
+    """One table of results is one version's."""
+    before = (_provenance(folder).get("versions") or {}).get("fedade")
+    if before not in (__version__, None):
+        raise FedadeError(
+            f"{folder} was begun with fedade {before}, this is {__version__}; finish it with that version, or choose "
+            "another folder with --out"
+        )
 
 
 def finish_run(folder: Path, done: CellsRun) -> Run:

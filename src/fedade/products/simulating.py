@@ -16,6 +16,7 @@ from fedade.core.method import Method
 from fedade.core.optional import OptionalModule
 from fedade.core.scenario import Streams
 from fedade.experiments.assignments import in_present_words
+from fedade.experiments.identifying import identified_experiment
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from, merged
 from fedade.products.run_folder import Run, fingerprint, run
@@ -115,7 +116,7 @@ def simulate(
     asked = {"methods": chosen, "seeds": list(seeds), "protocol": {**settings.get("protocol", {}), **(protocol or {})}}
     experiment = experiment_from(in_present_words({**settings, **asked}))
     if testbed is None:
-        experiment = experiment.identified()
+        experiment = identified_experiment(experiment)
     elif jobs > 1:
         raise FedadeError(f"jobs={jobs}: deployments and streams that were brought run in this process; leave jobs out")
     folder = Path(out) if out is not None else Path("runs") / f"{name}-{fingerprint(experiment)}"

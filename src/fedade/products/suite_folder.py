@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedade import __version__
 from fedade.core.events import Listener
+from fedade.core.paths import SUITE
+from fedade.core.version import __version__
 from fedade.experiments.cell import SCHEMA, Cell
 from fedade.experiments.suites.grid import Suite
 from fedade.products.suite_products import finish
-from fedade.products.suite_report import SUITE, write_suite_report
+from fedade.products.suite_report import write_suite_report
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import claim

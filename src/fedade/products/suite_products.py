@@ -17,7 +17,7 @@ from fedade.reporting.result_pivot import Pivot
 from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
 from fedade.reporting.tables import write_tables
 from fedade.runner.store import Record, records
-from fedade.scenarios import ScenarioSettings
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import client_schedules, target_priors
 from fedade.theory.study import Case, write_theory
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from fedade import __version__
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
+from fedade.core.paths import SUITE
+from fedade.core.version import __version__
 from fedade.experiments.cell import SCHEMA
 from fedade.experiments.suites import suite_of
 from fedade.experiments.suites.grid import Suite
@@ -24,8 +25,6 @@ from fedade.reporting.results import Result, rows, run_table
 from fedade.reporting.table_model import Table
 from fedade.reporting.tables import printed, row_names, suite_tables
 from fedade.runner.store import Record, records
-
-SUITE = "suite.json"
 
 _MORE_THAN_ONE_LINE = 5
 """Damaged cells that are named one by one."""

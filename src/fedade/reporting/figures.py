@@ -47,15 +47,18 @@ def accuracy_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
     for method in methods:
         chosen = trace.where(table, method=method)
         times, values = _by_timestep(chosen, "accuracy_post")
-        smooth = _smoothed(values.mean(1))
+        if not len(times):  # nobody shares it
+            continue
+        smooth = _smoothed(np.nanmean(values, 1))
         (line,) = axes.plot(times, 100 * smooth, label=method, linewidth=1.8)
-        low, high = np.quantile(values, [0.25, 0.75], axis=1)
+        low, high = np.nanquantile(values, [0.25, 0.75], axis=1)
         axes.fill_between(
             times, 100 * _smoothed(low), 100 * _smoothed(high), color=line.get_color(), alpha=0.08, linewidth=0
         )
     axes.set(xlabel="timestep t", ylabel="accuracy after adaptation (%)")
     axes.set_title("Accuracy over time (moving mean of 5; band: middle half of the clients)", fontsize=10)
-    axes.legend(fontsize=8, ncols=2)
+    if axes.lines:
+        axes.legend(fontsize=8, ncols=2)
     axes.grid(alpha=0.3)
     return figure
 
@@ -68,7 +71,7 @@ def signals_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
     for panel, (name, title) in zip(panels, shown, strict=True):
         for method in methods:
             times, values = _by_timestep(trace.where(table, method=method), name)
-            if np.isnan(values).all():
+            if not len(times):
                 continue
             (line,) = panel.plot(times, np.nanmean(values, 1), label=method, linewidth=1.5)
             low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
@@ -119,11 +122,13 @@ def _by_timestep(table: pa.Table, name: str) -> tuple[NDArray[Any], NDArray[Any]
 
 
 def _grouped(table: pa.Table, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Timesteps, and the values of all clients and seeds at each."""
-    times = trace.column(table, "timestep")
-    order = np.argsort(times, kind="stable")
-    distinct = np.unique(times)
-    return distinct, values[order].reshape(len(distinct), -1)
+    """Timesteps at which anybody told a value, and those of all clients and seeds, NaN where one is missing."""
+    told = np.isfinite(values)
+    times, counts = np.unique(trace.column(table, "timestep")[told], return_counts=True)
+    order = np.argsort(trace.column(table, "timestep")[told], kind="stable")
+    grouped = np.full((len(times), counts.max(initial=0)), np.nan)
+    grouped[np.arange(grouped.shape[1]) < counts[:, None]] = values[told][order]
+    return times, grouped
 
 
 def _smoothed(values: NDArray[Any], width: int = 5) -> NDArray[Any]:

@@ -68,7 +68,8 @@ _VALUES: Mapping[str, Mapping[str, str]] = {
 _LETTERS: Mapping[str, str] = {"low": "η_min", "high": "η_max", "alpha": "α", "timesteps": "T"}
 
 _REFERENCES = (METHODS["fed-ade"], MEASURES["cosine"], ESTIMATORS["Fed-ADE"])
-_BOUNDS = {"low": 5e-6, "high": 1e-4}
+PAPER_BOUNDS = {"low": 5e-6, "high": 1e-4}
+"""Fed-ADE's lowest and highest rate in the paper's tables."""
 
 
 def title(label: str, value: Label) -> str:
@@ -98,5 +99,5 @@ def paper_rows(labels: Mapping[str, Label]) -> tuple[str, ...]:
 
 def is_reference(labels: Mapping[str, Label]) -> bool:
     """Whether it is Fed-ADE as the paper sets it, with which the others are compared."""
-    as_published = all(labels.get(label, bound) == bound for label, bound in _BOUNDS.items())
+    as_published = all(labels.get(label, bound) == bound for label, bound in PAPER_BOUNDS.items())
     return as_published and title("row", labels["row"]) in _REFERENCES

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fedade.reporting.results import Result
+if TYPE_CHECKING:
+    from fedade.reporting.results import Result
 
 Label = str | int | float
 
@@ -21,7 +23,7 @@ class Outcome:
     labels: Mapping[str, Label]
     """What the cell is: suite, dataset, kind, schedule, source, row, method, seed, and what the suite varies."""
 
-    result: Result | None
+    result: "Result | None"
     failure: str | None = None
     """The reason, in one line."""
     row_labels: tuple[str, ...] = ()

@@ -1,11 +1,12 @@
 """Rows and states of running cells on disk: a kill at any moment costs seconds."""
 
+import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class CheckpointPlace(NamedTuple):
     folder: Path
     method: str
     seed: int
+    settings: Mapping[str, Any] = {}
+    """The method's, with all defaults."""
 
 
 @dataclass
@@ -64,17 +67,12 @@ class Checkpoints:
         self.cost = self.saved - now
 
     def finish(self, world: World) -> None:
-        """Make one trace of every cell's rows; what only an unfinished cell needs goes."""
+        """Make one trace of every cell's rows."""
         seconds = (time.monotonic() - self.begun) / len(self.places)  # cells that ran side by side share the time
         for place in self.places:
             table = trace.concatenate([trace.read(path) for path in _segments(place.folder, world.timestep)])
             whole = table.replace_schema_metadata({"seconds": f"{seconds:.3f}"})
             trace.write(place.folder / "trace.parquet", whole)
-            for path in (*place.folder.glob("rows-*.parquet"), place.folder / WORLD):
-                path.unlink(missing_ok=True)
-            _remove_states(place.folder)
-            if self.state_folder is not None:
-                shutil.rmtree(self.state_folder, ignore_errors=True)
 
     def _save(self, place: CheckpointPlace, world: World, number: int, rows: Rows, spent: float) -> None:
         """Rows first: a world on disk has all its rows beside it, whenever the process dies."""
@@ -88,7 +86,8 @@ class Checkpoints:
             tensors |= tree.to_named(tree.take(world.clients, number), "clients")
         else:
             shutil.copytree(self.state_folder, _saved_states(place.folder, world.timestep), dirs_exist_ok=True)
-        metadata = {"timestep": str(world.timestep), "spent": f"{spent:.3f}", **self.identity}
+        settings = json.dumps(place.settings, sort_keys=True)
+        metadata = {"timestep": str(world.timestep), "spent": f"{spent:.3f}", "settings": settings, **self.identity}
         storage.save_tensors(place.folder / WORLD, tensors, metadata)
         _remove_states(place.folder, but=world.timestep)
 
@@ -103,7 +102,7 @@ class Checkpoints:
         timestep, states, servers, spent = timesteps.pop(), [], [], 0.0
         for place in self.places:
             named, metadata = storage.load_tensors(place.folder / WORLD)
-            self._refuse_others(place.folder / WORLD, metadata)
+            self._refuse_others(place, metadata)
             servers.append(tree.from_named(tree.take(world.server, 0), named, "server"))
             if self.state_folder is None:
                 states.append(tree.from_named(tree.take(world.clients, 0), named, "clients"))
@@ -117,13 +116,25 @@ class Checkpoints:
             world.clients = tree.stack(states)
         return world, spent
 
-    def _refuse_others(self, path: Path, metadata: Mapping[str, str]) -> None:
-        for what, now in self.identity.items():
-            if (before := metadata.get(what)) != now:
+    def _refuse_others(self, place: CheckpointPlace, metadata: Mapping[str, str]) -> None:
+        """What was begun with another version, other settings, weights or data is not continued."""
+        before = json.loads(metadata.get("settings", "{}"))
+        changed = {f"{place.method}.{key}": (before.get(key), now) for key, now in place.settings.items()}
+        changed |= {what: (metadata.get(what), now) for what, now in self.identity.items()}
+        for what, (there, now) in changed.items():
+            if json.dumps(there, sort_keys=True) != json.dumps(now, sort_keys=True):
                 raise FedadeError(
-                    f"{path} was begun with other {what} ({before} there, {now} now); "
+                    f"{place.folder / WORLD} was begun with other {what} ({there} there, {now} now); "
                     "delete the folder to run it again, or bring the old ones back"
                 )
+
+
+def discard(folder: Path) -> None:
+    """Remove what only a cell without a trace needs; after a kill in the midst of it, once more."""
+    for path in (*folder.glob("rows-*.parquet"), folder / WORLD):
+        path.unlink(missing_ok=True)
+    for path in folder.glob("states*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def reached_timestep(folder: Path) -> int:

@@ -21,8 +21,7 @@ from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured, Direct
 from fedade.engine.steps import Maps
 from fedade.experiments.settings import ExecutionSettings, Experiment
-from fedade.models import MODELS
-from fedade.models.text import entries_per_token, is_text
+from fedade.models.text import entries_per_token
 
 PIXELS_AT_ONCE = 8_000_000
 """Inputs of one forward pass, such as 8,000 CIFAR images; more would only cost memory."""
@@ -72,14 +71,11 @@ def _reads_all_labelled(method: Method) -> bool:
 
 
 def check_precision(experiment: Experiment) -> None:
-    """Refuse a precision that the device or the network does not have."""
-    execution, model = experiment.execution, experiment.scenario.model
+    """Refuse a precision that the device does not have."""
+    execution = experiment.execution
     precision = execution.precision
     if precision != "float32" and not execution.on_gpu:
         raise FedadeError(f"execution.precision: {precision} needs a GPU; use float32, or --device cuda")
-    if precision == "bf16" and model not in MODELS and not is_text(model):
-        known = f"{', '.join(MODELS)} and text models"
-        raise FedadeError(f"execution.precision: bf16 is for {known}; {model} computes in float32 or tf32")
 
 
 def client_maps(

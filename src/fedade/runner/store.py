@@ -18,10 +18,13 @@ from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo
 from fedade.core.provenance import provenance
+from fedade.core.seeds import Seeds
+from fedade.engine.attendance import scored_panel
 from fedade.experiments.cell import Cell
 from fedade.experiments.settings import Experiment
 from fedade.reporting.outcomes import Outcome
 from fedade.reporting.results import Result, result
+from fedade.scenarios.stream_laws import STREAMS
 
 State = Literal["done", "failed", "damaged", "open", "busy"]
 """Open: begun or not, without an end. Busy: another process is at work on it."""
@@ -42,9 +45,12 @@ class CellStatus:
 def claim(folder: Path, name: str, content: Mapping[str, Any], write: bool = True) -> None:
     """Make a folder that of a run or suite, which the named file tells; one that holds anything else is refused.
 
-    Without `write` it is only looked at: a start that fails must not leave a claim behind.
+    Without `write` it is only looked at: a start that fails must not leave a claim behind. With it, what killed writers
+    have left is swept.
     """
     path, kind = folder / name, "suite" if name.endswith(".json") else "run"
+    if write:
+        storage.sweep(folder)
     if path.exists():
         stored = storage.read_json(path) if name.endswith(".json") else storage.read_yaml(path)
         if (difference := _first_difference(stored, content)) is not None:
@@ -82,7 +88,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     except filelock.Timeout:
         raise
     except OSError as error:
-        remedy = storage.other_place(path)
+        remedy = storage.remedy(path, error)
         raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; {remedy}") from error
     try:
         yield
@@ -136,9 +142,10 @@ class CellFolder:
     def finish(self) -> CellStatus:
         """What the trace tells; from here on the cell is never run again."""
         cell, table = self.cell, trace.read(self.trace)
-        scenario, scored = cell.experiment.scenario, cell.experiment.protocol.scored_clients
-        clients = min(scored or scenario.num_clients, scenario.num_clients)
-        if len(table) != (rows := clients * scenario.num_timesteps):
+        scenario, seeds = cell.experiment.scenario, Seeds(cell.seed)
+        panel = scored_panel(seeds, scenario.num_clients, cell.experiment.protocol.scored_clients)
+        first = STREAMS[scenario.stream].joining(scenario, seeds)[panel]
+        if len(table) != (rows := int((scenario.num_timesteps + 1 - first).sum())):
             raise FedadeError(f"{self.trace} has {len(table)} rows, not {rows}; run it again with --retry-failed")
         reached = result(table, cell.method, cell.seed, cell.configured.card.oracle, _seconds(table))
         check = {"rows": len(table), "checksum": _checksum(self.trace)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import filelock
 
-from fedade.core import trace
+from fedade.core import storage, trace
 from fedade.core.devices import release_memory
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
@@ -19,16 +19,18 @@ from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.trace import Rows
+from fedade.core.version import __version__
 from fedade.data.locate import search_path
 from fedade.engine.clock import Federation
 from fedade.engine.pending import collect
 from fedade.experiments.cell import Cell
 from fedade.experiments.settings import Experiment
-from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, reached_timestep
+from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, discard, reached_timestep
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
-from fedade.scenarios import ScenarioSettings, Testbed, build_testbed
+from fedade.scenarios.building import Testbed, build_testbed
 from fedade.scenarios.own_testbed import OwnTestbed
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS
 from fedade.tuning.trials import Tuning, fitted, tuned_from_store
@@ -71,6 +73,7 @@ class Worker:
     def prepare(self, preparation: Preparation) -> FedadeError | None:
         """Train and store a model, unless it is there; what hinders it."""
         with locked(cache_dir() / "models" / ".preparing.lock"):
+            storage.sweep(cache_dir() / "models")
             try:
                 check_precision(preparation.experiment)
                 self._testbed(preparation.experiment, preparation.title)
@@ -106,6 +109,8 @@ class Worker:
             for place in places:
                 place.begin({})  # so that a cell which never starts is told of too
             self._advance([place for place in places if not place.trace.exists()])
+            for place in places:
+                discard(place.path)
             statuses = [place.finish() for place in places]
         except Exception as error:  # noqa: BLE001 - whatever stops a cell is recorded, and the others go on
             statuses = [place.fail(error) for place in places if len(places) == 1]
@@ -132,16 +137,20 @@ class Worker:
         experiment = places[0].cell.experiment
         check_precision(experiment)
         testbed = self._testbed(experiment, Preparation(experiment).title)
-        federations = []
+        federations, settings = [], []
         for place in places:
             schedule, seed = place.cell.experiment.scenario.schedule, place.cell.seed
             method, constants = self._fitted(_method(place), experiment, testbed)
             federations.append(Federation(testbed.scenario(schedule, seed), Seeds(seed), method))
+            settings.append(method.model_dump(mode="json", exclude={"measured_rates"}))
             place.begin({**testbed.identity, **constants})
         clock = build_clock(experiment, federations, places[0].path / "states")
         checkpoints = Checkpoints(
-            [CheckpointPlace(place.path, place.cell.method, place.cell.seed) for place in places],
-            testbed.identity,
+            [
+                CheckpointPlace(place.path, place.cell.method, place.cell.seed, said)
+                for place, said in zip(places, settings, strict=True)
+            ],
+            {"version": __version__, **testbed.identity},
             clock.state_folder,
         )
         cells = [place.info for place in places]

@@ -10,7 +10,7 @@ from fedade.data.texts import TextInput
 from fedade.maths.schedules import SCHEDULES
 
 Kind = Literal["label", "covariate", "both", "none"]
-StreamName = Literal["drift", "continual", "correlated", "mixed", "once", "own-pace"]
+StreamName = Literal["drift", "continual", "correlated", "mixed", "once", "own-pace", "late", "markov"]
 SourceDistribution = Literal["uniform", "gaussian", "exponential"]
 
 
@@ -75,6 +75,8 @@ class ScenarioSettings(BaseModel):
     kind: Kind = "label"
     stream: StreamName = "drift"
     """What comes when (`scenarios/stream_laws`): the paper's drift, or a protocol of the field."""
+    markov: str = Field("n1n1", pattern="^[in1][1u][in1][1u]$")
+    """Where UniTTA's grid is for stream `markov`: correlation and imbalance of the classes, then of the corruptions."""
     schedule: ScheduleName = "lin"
     variant: Literal["standard", "literal", "release"] = "standard"
     """Which reading of the schedules (docs/decisions/0005-schedules.md)."""

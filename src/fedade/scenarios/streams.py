@@ -16,7 +16,7 @@ from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
 from fedade.data.corruptions import MAX_SEVERITY
 from fedade.maths.schedules import SCHEDULES
-from fedade.maths.schedules import weights as schedule_weights
+from fedade.maths.shift_weights import weights as schedule_weights
 from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.settings import ScenarioSettings
 
@@ -47,6 +47,15 @@ class ShiftStreams:
     def schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
         """ω of every client, `[C, T + 1]`."""
         return client_schedules(settings, seeds)
+
+    @staticmethod
+    def joining(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.int64]:
+        """The first timestep of every client, `[C]`; before it a client has no batches."""
+        return np.ones(settings.num_clients, dtype=np.int64)
+
+    @property
+    def first_timesteps(self) -> NDArray[np.int64]:
+        return self.joining(self.settings, self.seeds)
 
     @property
     def num_clients(self) -> int:

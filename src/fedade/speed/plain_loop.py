@@ -146,4 +146,7 @@ def plainly(module: nn.Module) -> nn.Module:
         return PlainBlock(module)
     if isinstance(module, nn.Sequential):
         return nn.Sequential(*(plainly(child) for child in module))
-    return deepcopy(module)
+    plain = deepcopy(module)
+    for name, child in module.named_children():
+        setattr(plain, name, plainly(child))
+    return plain

@@ -202,7 +202,9 @@ def oracle_of(scenario: Scenario, seed: int, clients: NDArray[np.int64], setting
     if not isinstance(streams, ShiftStreams):
         raise FedadeError(f"theory: {type(streams).__name__} does not tell its pool; use an image scenario")
     if streams.settings.stream not in ("drift", "own-pace"):
-        raise FedadeError(f"theory: streams of scenario.stream {streams.settings.stream} do not follow ω; use drift")
+        raise FedadeError(
+            f"theory: under scenario.stream {streams.settings.stream} clients do not all follow ω; use drift"
+        )
     seeds = Seeds(seed)
     chosen = seeds.generator("theory-clients").permutation(clients)[: settings.clients]
     edges = (

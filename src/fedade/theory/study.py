@@ -23,7 +23,7 @@ from fedade.experiments.settings import Experiment, MethodEntry
 from fedade.reporting.figures import save
 from fedade.reporting.outcomes import Label
 from fedade.runner.clocks import build_clock, client_maps
-from fedade.scenarios import build_testbed
+from fedade.scenarios.building import build_testbed
 from fedade.theory.figures import regret_over_signal, regret_over_time
 from fedade.theory.measures import RecordedRun, measures_of, panel
 from fedade.theory.oracle import Oracle, TheorySettings, oracle_of

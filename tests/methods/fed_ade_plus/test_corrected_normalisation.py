@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.func import vmap
 
 from fedade.core import tree
 from fedade.core.normalisation import batch_statistics
+from fedade.methods.fed_ade_plus.class_moments import believed, class_moments, expected_under
+from fedade.methods.fed_ade_plus.conditions import Residual
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
     at_most,
     corrected_pass,
     deployed_statistics,
+    kept_pass,
     no_residuals,
-    repeated_pass,
     settled_pass,
+    surer,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
@@ -148,7 +150,7 @@ def test_only_plain_layers_have_room_for_several_conditions(scenario):
     } == {layer: 3 if layer in plain else 1 for layer in reference_moments(deployment)}
 
 
-def test_a_pass_that_would_be_the_same_is_not_made_and_gives_the_same_bits(scenario):
+def test_a_pass_that_is_kept_is_the_one_with_another_prior_where_nothing_moves(scenario):
     deployment, inputs = scenario.deployment, batch(scenario)
     everywhere, past = frozenset(reference_moments(deployment)), no_residuals(deployment, 3)
     priors = deployment.source_prior, torch.arange(1.0, deployment.num_classes + 1).softmax(-1)
@@ -157,21 +159,26 @@ def test_a_pass_that_would_be_the_same_is_not_made_and_gives_the_same_bits(scena
             corrected_pass(deployment, deployment.parameters, inputs, prior, layers, doubt, past)
             for prior, layers in zip(priors, (plain_layers(deployment), everywhere), strict=True)
         )
-        repeated = repeated_pass(first, deployment, priors[1], everywhere, doubt, past)
-        assert (repeated is None) == (doubt == 0.5), "where statistics move the pass must be made"
-        if repeated is not None:
-            assert all(
-                torch.equal(*pair) for pair in zip(tree.leaves(repeated[:-1]), tree.leaves(made[:-1]), strict=True)
-            )
+        kept = kept_pass(first, deployment, priors[1], everywhere, doubt, past)
+        same = (torch.equal(*pair) for pair in zip(tree.leaves(kept[:-1]), tree.leaves(made[:-1]), strict=True))
+        assert all(same) == (kept.trust == 0) == (doubt == 1e9)
 
 
-def test_of_clients_that_are_mapped_nobody_asks_whether_a_pass_is_needed(scenario):
+def test_the_surer_of_two_passes_is_taken_whole(scenario):
     deployment, inputs = scenario.deployment, batch(scenario)
-    past, prior = no_residuals(deployment), deployment.source_prior
+    layers, past = frozenset(reference_moments(deployment)), no_residuals(deployment)
+    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, past)
+    unsure = tree.tree_map(torch.zeros_like, found)
+    for pair in ((found, unsure), (unsure, found)):
+        chosen = surer(*pair, deployment.temperature)
+        assert all(torch.equal(*leaves) for leaves in zip(tree.leaves(chosen), tree.leaves(found), strict=True))
 
-    def asked(images):
-        first = corrected_pass(deployment, deployment.parameters, images, prior, frozenset(), 1e9, past)
-        assert repeated_pass(first, deployment, prior, frozenset(), 1e9, past) is None
-        return first.logits
 
-    vmap(asked)(inputs.unsqueeze(0))
+def test_a_channel_that_never_moved_proves_nothing_of_its_layer():
+    values = torch.randn(2, 60, 4, generator=torch.Generator().manual_seed(0))
+    values[..., 0] = 0.0
+    labels = torch.arange(60) % 3
+    moments = class_moments(values, labels, 3)
+    expected = expected_under(torch.full((3,), 1 / 3), moments)
+    moved = Residual(torch.tensor([0.3, 0.0, 0.0, 0.0]).expand(1, 2, 4), torch.full((1, 2, 1), 50.0))
+    assert (believed(moved, expected, 2.0).trust < 0.99).all()

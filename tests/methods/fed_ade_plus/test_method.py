@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch.func import vmap
 
 from fedade.maths.priors.reweighting import reweight
+from fedade.methods.fed_ade_plus.corrected_normalisation import corrected_pass
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.fed_ade_plus.reference_moments import layer_groups
 from fedade.parts.priors import deployed_probabilities
@@ -115,3 +117,33 @@ def test_conditions_that_come_back_are_remembered(scenario_factory):
     met = (residuals.samples > 0).sum(1)
     assert (met > 1).any()
     assert (met <= 3).all()
+
+
+def test_the_second_pass_is_made_only_where_the_first_does_not_explain_the_batch(scenario_factory, monkeypatch):
+    made = []
+
+    def counted(*arguments):
+        made.append(1)
+        return corrected_pass(*arguments)
+
+    monkeypatch.setattr("fedade.methods.fed_ade_plus.method.corrected_pass", counted)
+    scenario = scenario_factory(kind="covariate", schedule="squ", samples=40)
+    passes = {}
+    for settled in (0.0, 1.0):
+        made.clear()
+        observed(FedAdePlus(settled=settled, doubt=0.5), scenario)
+        passes[settled] = len(made)
+    assert passes == {0.0: 2, 1.0: 1}
+
+
+def test_mapped_clients_keep_the_pass_that_one_alone_would_keep(scenario_factory):
+    scenario = scenario_factory(kind="both", schedule="squ", samples=40)
+    method, deployment = FedAdePlus(settled=0.2), scenario.deployment
+    inputs = scenario.streams.draw(np.arange(2), 4).inputs
+    begun = begin(method, deployment)
+
+    def prior_of(images):
+        return observe(method, deployment, begun, {}, Seen(images, torch.tensor(4), torch.tensor(7)))[1]["prior"]
+
+    alone = torch.stack([prior_of(images) for images in inputs])
+    torch.testing.assert_close(vmap(prior_of)(inputs), alone, atol=1e-4, rtol=1e-3)

@@ -14,8 +14,12 @@ STREAMS = {
     "mixed": ("covariate", "both"),
     "once": ("label", "covariate", "both", "none"),
     "own-pace": ("label", "covariate", "both"),
+    "late": ("label", "covariate", "both"),
+    "markov i1n1": ("both",),
+    "markov n1n1": ("both",),
+    "markov nunu": ("both",),
 }
-"""Protocols, and the kinds of shift under which they differ from the others."""
+"""Protocols, with the place in UniTTA's grid after the name, and the kinds under which they differ from the others."""
 
 _METHODS = (
     "bn-adapt", "tent", "sar", "cotta", "atp", "lame", "note", "rotta", "delta", "roid", "tribe", "hybrid-ttn",
@@ -30,6 +34,12 @@ _ROWS = (
 )
 
 
+def _protocol(stream: str) -> dict[str, str]:
+    """Settings of a protocol by its name here."""
+    name, _, place = stream.partition(" ")
+    return {"stream": name, **({"markov": place} if place else {})}
+
+
 def _cells(seeds: Sequence[int]) -> list[Cell]:
     return [
         cell
@@ -42,7 +52,7 @@ def _cells(seeds: Sequence[int]) -> list[Cell]:
             _ROWS,
             seeds,
             ("lin",),
-            changes={"scenario": {"kind": kind, "samples": SAMPLES, "stream": stream}},
+            changes={"scenario": {"kind": kind, "samples": SAMPLES, **_protocol(stream)}},
             varied={"stream": stream},
         )
     ]

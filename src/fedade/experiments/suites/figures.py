@@ -7,7 +7,7 @@ from fedade.experiments.presets import PRINTED
 from fedade.experiments.suites.comparisons import BENCHMARKS
 from fedade.experiments.suites.grid import Suite, SuiteRow, grid
 from fedade.experiments.suites.rows import ROWS, YARDSTICKS
-from fedade.parts.rates import RateBounds
+from fedade.reporting.names import PAPER_BOUNDS
 
 LOWS = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
 HIGHS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
@@ -32,15 +32,15 @@ def _bounds(low: float, high: float) -> SuiteRow:
 
 def _fixed(rate: float) -> SuiteRow:
     """The paper's claim is one of comparison: Fed-ADE is less sensitive to its bounds than a fixed rate to itself."""
-    bounds = {"low": min(rate, RateBounds().low), "mid": rate, "high": max(rate, RateBounds().high)}
+    bounds = {"low": min(rate, PAPER_BOUNDS["low"]), "mid": rate, "high": max(rate, PAPER_BOUNDS["high"])}
     return SuiteRow("FixLR", "fix-lr-mid", {**PRINTED, "rate": bounds}, {"rate": rate})
 
 
 def _fig_lr(seeds: Sequence[int]) -> list[Cell]:
-    paper = RateBounds()
+    paper_low, paper_high = PAPER_BOUNDS.values()
     rows = [
-        *(_bounds(low, paper.high) for low in LOWS),
-        *(_bounds(paper.low, high) for high in HIGHS if high != paper.high),
+        *(_bounds(low, paper_high) for low in LOWS),
+        *(_bounds(paper_low, high) for high in HIGHS if high != paper_high),
         *(_fixed(rate) for rate in sorted({*LOWS, *HIGHS})),
         YARDSTICKS[0],
     ]

@@ -17,6 +17,10 @@ from torch import Tensor
 from fedade.maths.losses.risks import one_hot
 from fedade.methods.fed_ade_plus.conditions import Residual, positive, squared_ratio
 
+LEAST_SPREAD = 0.05
+"""Of a channel's variance, as a share of its layer's mean: one that no sample moved
+would prove anything once it moves."""
+
 
 class ClassMoments(NamedTuple):
     """A value per sample and channel, seen through its classes."""
@@ -43,6 +47,7 @@ def class_moments(values: Float[Tensor, "*B N C"], labels: Int[Tensor, " N"], nu
     raw = torch.where(counts.unsqueeze(-1) > 0, raw, common)
     freedom = (counts.sum() - present.sum()).clamp(min=1)
     within = (values - raw[..., labels, :]).square().sum(-2) / freedom
+    within = torch.maximum(within, LEAST_SPREAD * within.mean(-1, keepdim=True))
     noise = within * (present * scarcity).sum() / present.sum()
     spread = (raw - common).square().sum(-2) / (present.sum() - 1).clamp(min=1)
     share = (spread - noise).clamp(min=0) / spread.clamp(min=torch.finfo(values.dtype).tiny)

@@ -7,6 +7,7 @@ which of them it is; its residuals then count together with the batch's own.
 Axes: M conditions, B moments, C channels of one layer or of several, L layers: 1 in functions of a single layer.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -79,6 +80,30 @@ def of_condition(past: Residual, squares: Float[Tensor, "M B 1"], found: Recogni
     """What was met under a condition and how far it is; no samples where the batch begins one of its own."""
     size, samples, far = (values.index_select(0, found.place) for values in (*past, squares))
     return Residual(size, samples * (found.ratio <= NEW)), far
+
+
+def own_or_common(
+    past: Residual,
+    squares: Float[Tensor, "M B 1"],
+    widths: Float[Tensor, " M"],
+    evidence: Sequence[Evidence],
+) -> tuple[Residual, Tensor]:
+    """What a layer that recognises nothing itself goes on from, and how far it is.
+
+    Its own residual, in the first place, or that of the common condition, after it, that earlier layers recognised:
+    whichever is likelier.
+    """
+    if not evidence:
+        return Residual(*(values[:1] for values in past)), squares[:1]
+    common, (heard, wide, channels) = len(widths) - 1, evidence[-1]
+    found = recognise(Evidence(heard[-common:], wide[-common:], channels))
+    places = torch.cat([torch.zeros_like(found.place), 1 + found.place])
+    size, samples, far, width = (values.index_select(0, places) for values in (*past, squares, widths))
+    unlikely = far.sum((-2, -1)) + past.size.shape[-1] * width
+    refused = torch.cat([torch.zeros_like(found.ratio), torch.where(found.ratio <= NEW, 0.0, torch.inf)])
+    likelier = (unlikely + refused).argmin(-1, keepdim=True)
+    size, samples, far = (values.index_select(0, likelier) for values in (size, samples, far))
+    return Residual(size, samples), far
 
 
 def joined(

@@ -14,11 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedade.core import tree
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.kernels import mapped
+from fedade.maths.losses.entropy import entropy
+from fedade.maths.priors.calibration import apply_temperature
 from fedade.methods.fed_ade_plus.class_moments import ClassMoments
 from fedade.methods.fed_ade_plus.conditions import Residual
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
@@ -76,26 +78,29 @@ def corrected_pass(
     )
 
 
-def repeated_pass(
+def kept_pass(
     first: Corrected, deployment: Deployment, prior: Tensor, layers: frozenset[str], doubt: float, past: Residuals
-) -> Corrected | None:
-    """A pass with another prior, where neither moves any statistics: the same pass again, which need not be made.
+) -> Corrected:
+    """A pass as it was made, and what these layers say of the batch under another prior.
 
-    None where it must be made, or where that cannot be asked: of clients that are mapped, and on a GPU, whose steps are
-    recorded.
+    Where that is next to nothing, making the pass again with this prior would change nothing worth its cost.
     """
-    samples = len(first.logits)
-    if mapped() or prior.is_cuda or not bool(first.trust == 0):
-        return None
-    normalisation = _prepared(deployment, prior, layers, samples, doubt, past)
+    normalisation = _prepared(deployment, prior, layers, len(first.logits), doubt, past)
     for layer, seen in first.seen.items():
         normalisation.corrected(layer, *seen)
-    trust = torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust
-    if not bool(trust == 0):
-        return None
-    deployment.network.count_pass(samples)
-    remembered = normalisation.remembered(layer_groups(deployment), past)
-    return first._replace(statistics=_named(normalisation.found), trust=trust, residuals=remembered)
+    return first._replace(
+        statistics={**deployed_statistics(deployment), **first.statistics} if normalisation.found else {},
+        trust=torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust,
+        residuals=normalisation.remembered(layer_groups(deployment), past),
+    )
+
+
+def surer(first: Corrected, second: Corrected, temperature: Tensor) -> Corrected:
+    """The one whose calibrated predictions, before any prior corrects them, have less entropy; the first of equals."""
+    doubts = (entropy(apply_temperature(each.logits, temperature).softmax(-1)).mean() for each in (first, second))
+    is_first = torch.le(*doubts)
+    chosen: Corrected = tree.choose(is_first, first, second)
+    return chosen
 
 
 def _prepared(

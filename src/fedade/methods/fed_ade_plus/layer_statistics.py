@@ -14,6 +14,7 @@ from fedade.methods.fed_ade_plus.conditions import (
     Residual,
     joined,
     of_condition,
+    own_or_common,
     place_to_remember,
     positive,
     recognise,
@@ -101,6 +102,8 @@ class PriorCorrected:
         earlier = known.past, squares
         if known.recognises:
             earlier = of_condition(*earlier, recognise(self._heard(known, squares)))
+        elif len(squares) > 1:
+            earlier = own_or_common(*earlier, known.widths, self.evidence)
         residual = joined(*earlier, size, self.samples, self.doubt)
         shift = believed(residual, known.expected, self.doubt)
         first, second = shift.size[0]

@@ -17,12 +17,16 @@ the second would be the same.
 
 from typing import Literal, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedade.core import tree
 from fedade.core.context import ClientContext, RoundContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.split import Parameters
+from fedade.kernels import mapped
 from fedade.maths.losses.entropy import entropy
 from fedade.maths.priors.calibration import apply_temperature
 from fedade.maths.priors.reweighting import reweight
@@ -32,13 +36,15 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     at_most,
     corrected_pass,
     deployed_statistics,
+    kept_pass,
     no_residuals,
-    repeated_pass,
     settled_pass,
+    surer,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
+from fedade.methods.fed_ade_plus.shared_conditions import Report
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
@@ -47,6 +53,10 @@ from fedade.parts.participation import phase_states
 from fedade.parts.rates import RateBounds
 from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.training import Training
+
+FEATURE_BIAS = 8.0
+"""How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
+they were never trained on."""
 
 Correction = Literal["class-aware", "batch", "none"]
 """Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
@@ -65,6 +75,8 @@ class FedAdePlusClient(NamedTuple):
     """Class distribution of the last batch."""
     previous: Remembered
     states: PhaseStates
+    report: Report | tuple[()] = ()
+    """What the server is to be told of conditions, where they are shared."""
 
 
 class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
@@ -82,11 +94,13 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     """(b) Which statistics normalise: the batch's without what classes explain, the batch's, or the deployed."""
     memory: float = Field(400.0, ge=0)
     """Samples of earlier batches that count at most when statistics are corrected."""
-    conditions: int = Field(8, ge=1)
+    conditions: int = Field(3, ge=1)
     """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
     known at once."""
     doubt: float = Field(2.0, ge=0)
     """How many times more than chance a layer must have changed before it is corrected at all."""
+    settled: float = Field(0.03, ge=0)
+    """Trust up to which the second pass is not made: the first explains the batch."""
     softening: float = Field(0.3, ge=0)
     """By how much predictions are less sure under statistics that moved, as a share of the temperature."""
     allowance: float = Field(0.25, ge=0)
@@ -159,14 +173,13 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         corrected, reading = self._settle(ctx, state, known)
         if not self._reads_features(deployment):
             # `predict` then needs no pass of its own.
-            ctx.know_updated_features({**own_model(ctx, state.own), **corrected.statistics}, corrected.passed)
+            ctx.know_updated_features({**self._model(ctx, state), **corrected.statistics}, corrected.passed)
         current, signals = self._measure.update(
             deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
         )
         retention = (1 - self.forgetting * signals.combined).clamp(min=0)
-        moved = state._replace(
+        moved = self._learnt(ctx, state, corrected, reading)._replace(
             statistics=corrected.statistics,
-            residuals=corrected.residuals,
             regimes=regimes.learn(known, reading, len(ctx.inputs), retention),
             prior=reading.prior,
             previous=current,
@@ -202,16 +215,32 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def predict(self, ctx: ClientContext, state: FedAdePlusClient) -> Tensor:
         """p(x) ∘ q / p̄ with the client's statistics, normalised; p̄ is the deployed model's mean prediction under μ0."""
         deployment = ctx.deployment
-        logits = settled_pass(ctx, own_model(ctx, state.own), state.statistics, keeps_body=not self.gradient_steps)
+        logits = settled_pass(ctx, self._model(ctx, state), state.statistics, keeps_body=not self.gradient_steps)
         probabilities = apply_temperature(logits, deployment.temperature).softmax(-1)
         return reweight(probabilities, state.prior, deployment.mean_prediction) if self.reweighting else probabilities
+
+    # What those that share more than layers do otherwise
+
+    def _model(self, ctx: ClientContext, state: FedAdePlusClient) -> dict[str, Tensor]:
+        """The client's model."""
+        return own_model(ctx, state.own)
+
+    def _past(self, ctx: ClientContext, state: FedAdePlusClient) -> Residuals:
+        """What is known of conditions before the batch is seen."""
+        return at_most(state.residuals, self.memory)
+
+    def _learnt(
+        self, ctx: ClientContext, state: FedAdePlusClient, corrected: Corrected, reading: Reading
+    ) -> FedAdePlusClient:
+        """The state with what a batch added to what is known of conditions."""
+        return state._replace(residuals=corrected.residuals)
 
     # What a batch says
 
     def _settle(self, ctx: ClientContext, state: FedAdePlusClient, known: Regimes) -> tuple[Corrected, Reading]:
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
-        deployment, model = ctx.deployment, own_model(ctx, state.own)
-        past = at_most(state.residuals, self.memory)
+        deployment, model = ctx.deployment, self._model(ctx, state)
+        past = self._past(ctx, state)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
 
         def passing(prior: Tensor, layers: frozenset[str], doubt: float) -> Corrected:
@@ -222,24 +251,46 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             corrected = passing(deployment.source_prior, everywhere, 0.0)
             return corrected, self._read(deployment, known, corrected)
         expected = regimes.forecast(known, deployment.source_prior)
+        if FEATURES in everywhere:
+            corrected = self._surer_explanation(ctx, known, model, expected, past)
+            return corrected, self._read(deployment, known, corrected)
         first = passing(expected, plain_layers(deployment) & everywhere, self.doubt)
         reading = self._read(deployment, known, first)
-        repeated = repeated_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
-        if repeated is not None:
-            return repeated, reading
+        kept = kept_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
+        settled = torch.maximum(first.trust, kept.trust) <= self.settled
+        waits = not (mapped() or settled.is_cuda)  # what is mapped or recorded cannot depend on a value
+        if waits and bool(settled):
+            deployment.network.count_pass(len(ctx.inputs))
+            return kept, reading
         corrected = passing(reading.prior, everywhere, self.doubt)
-        return corrected, self._read(deployment, known, corrected)
+        second = corrected, self._read(deployment, known, corrected)
+        return second if waits else tree.choose(settled, (kept, reading), second)
+
+    def _surer_explanation(
+        self, ctx: ClientContext, known: Regimes, model: Parameters, expected: Tensor, past: Residuals
+    ) -> Corrected:
+        """Features are all that can be corrected, and classes move them too: other classes may explain them, and what
+        is left is put down to the inputs, or the inputs alone. Of the two the head is surer under the right one."""
+        deployment, everywhere = ctx.deployment, frozenset((FEATURES,))
+        passed = ctx.deployed_features() if not self.gradient_steps else None
+        plain = corrected_pass(deployment, model, ctx.inputs, expected, frozenset(), self.doubt, past, passed)
+        by_classes, by_inputs = (
+            corrected_pass(deployment, model, ctx.inputs, prior, everywhere, self.doubt, past, plain.passed)
+            for prior in (self._read(deployment, known, plain).prior, expected)
+        )
+        return surer(by_classes, by_inputs, deployment.temperature)
 
     def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:
         temperature = deployment.temperature * (1 + self.softening * corrected.trust)
         probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
         expected_error = 1 - probabilities.amax(-1).mean()
+        allowance = self.allowance * (FEATURE_BIAS if self._reads_features(deployment) else 1.0)
         return regimes.read(
             known,
             probabilities,
             deployment.mean_prediction,
             deployment.source_prior,
-            self.allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
+            allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
         )
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:

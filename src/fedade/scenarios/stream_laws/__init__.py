@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from fedade.scenarios.stream_laws.continual import ContinualStreams
 from fedade.scenarios.stream_laws.correlated import CorrelatedStreams
+from fedade.scenarios.stream_laws.late import LateStreams
+from fedade.scenarios.stream_laws.markov import MarkovStreams
 from fedade.scenarios.stream_laws.mixed import MixedStreams
 from fedade.scenarios.stream_laws.once import OnceStreams
 from fedade.scenarios.stream_laws.own_pace import OwnPaceStreams
@@ -16,4 +18,6 @@ STREAMS: Mapping[str, type[ShiftStreams]] = {
     "mixed": MixedStreams,
     "once": OnceStreams,
     "own-pace": OwnPaceStreams,
+    "late": LateStreams,
+    "markov": MarkovStreams,
 }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedade.scenarios.stream_laws.laid_out import LaidOutStreams, whole_counts
 from fedade.scenarios.streams import ShiftStreams
 
 CONCENTRATION = 0.1
@@ -13,54 +14,25 @@ MOST_SLOTS = 100
 
 
 @dataclass(frozen=True)
-class CorrelatedStreams(ShiftStreams):
+class CorrelatedStreams(LaidOutStreams):
     """Each class's samples are split over slots of time by Dir(0.1); in a slot classes follow one another in blocks.
 
     How many samples a class has in all is even, or, where labels shift, what the drift would give in the mean. Inputs
-    drift as their kind says. A batch's true class distribution is that of its labels.
+    drift as their kind says.
     """
 
     _labels: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """All labels of a client in order, made when it is first asked for."""
 
-    def prior(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.float64]:
-        classes = np.arange(len(self.rows_by_class))
-        return np.asarray((self._batch(clients, timestep)[..., None] == classes).mean(1))
-
-    def rows(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        labels = self._batch(clients, timestep)
-        rows = np.empty_like(labels)
-        for place, client in enumerate(clients.tolist()):
-            generator = self.seeds.generator(purpose, client=client, timestep=timestep)
-            draws = np.asarray(generator.random(labels.shape[1]))
-            for label in np.unique(labels[place]):
-                there, pool = labels[place] == label, self.rows_by_class[label]
-                rows[place, there] = pool[(draws[there] * len(pool)).astype(np.int64)]
-        return rows, labels
-
-    def _batch(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.int64]:
-        size = self.settings.samples
-        return np.stack([self._stream(client)[(timestep - 1) * size : timestep * size] for client in clients.tolist()])
-
-    def _stream(self, client: int) -> NDArray[np.int64]:
+    def labels_of(self, client: int) -> NDArray[np.int64]:
         if client not in self._labels:
             times, one = range(1, self.num_timesteps + 1), np.array([client])
-            mean = np.mean([super(CorrelatedStreams, self).prior(one, time)[0] for time in times], axis=0)
+            mean = np.mean([ShiftStreams.prior(self, one, time)[0] for time in times], axis=0)
             total = self.settings.samples * self.num_timesteps
             self._labels[client] = correlated_labels(
                 whole_counts(mean, total), self.seeds.generator("correlated", client=client)
             )
         return self._labels[client]
-
-
-def whole_counts(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Whole numbers that sum to a total and are as near to these shares of it as can be."""
-    exact = shares / shares.sum() * total
-    counts = np.floor(exact).astype(np.int64)
-    counts[np.argsort(counts - exact)[: total - counts.sum()]] += 1
-    return np.asarray(counts)
 
 
 def correlated_labels(

@@ -1,0 +1,200 @@
+"""Which parts of a module's graph are layers that the fused convolutions know."""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from fedade.kernels import Affine, folded
+from fedade.models.batch_norm import BatchNorm
+
+CHANNEL_MULTIPLE = 4
+"""Kernels read channels in pieces of so many."""
+SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
+RELUS = (F.relu, torch.relu, torch.relu_, "relu", "relu_")
+
+Weights = Callable[[nn.Module], tuple[Tensor, Tensor]]
+"""From the module, a layer's weights and bias."""
+
+
+@dataclass(frozen=True)
+class RecognisedLayer:
+    """relu(convolution(source) + residual), each part if there is one, and the nodes that it stands for."""
+
+    nodes: tuple[fx.Node, ...]
+    source: fx.Node
+    weights: Weights
+    stride: int
+    residual: fx.Node | None = None
+    relu: bool = False
+
+    @property
+    def output(self) -> fx.Node:
+        """The node whose value it computes."""
+        return self.nodes[-1]
+
+    def reads(self) -> list[fx.Node]:
+        """Nodes whose values it needs."""
+        return [self.source] if self.residual is None else [self.source, self.residual]
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """The weights of a convolution, with those of the normalisation after it if there is one."""
+
+    convolution: str
+    norm: str | None
+
+    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
+        convolution: Any = module.get_submodule(self.convolution)
+        weight, bias = convolution.weight, convolution.bias
+        if self.norm is None:
+            return weight, weight.new_zeros(len(weight)) if bias is None else bias
+        norm: Any = module.get_submodule(self.norm)
+        mean = norm.running_mean if bias is None else norm.running_mean - bias
+        return folded(weight, Affine(norm.weight, norm.bias, mean, norm.running_var, norm.eps))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The weights of a 1x1 convolution that puts channels between so many of zeros: shortcuts without parameters."""
+
+    channels: int
+    before: int
+    after: int
+
+    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
+        like = next(module.parameters())
+        weight = F.pad(torch.eye(self.channels, device=like.device), (0, 0, self.before, self.after))
+        return weight[:, :, None, None], weight.new_zeros(len(weight))
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(module, BatchNorm) or super().is_leaf_module(module, module_qualified_name)
+
+
+def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
+    """The module's pass, with the shapes that these inputs have at each node."""
+    graph = _Tracer().trace(module)
+    owner = fx.GraphModule(module, graph)
+    graph.eliminate_dead_code()
+    ShapeProp(owner).propagate(inputs)
+    graph.owning_module = None  # a graph outlives the tensors that it was traced with
+    return graph
+
+
+def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:
+    """All layers of the graph that the fused convolutions know."""
+    parts, order = dict(module.named_modules()), {node: place for place, node in enumerate(graph.nodes)}
+    layers = []
+    for node in graph.nodes:
+        layer = _convolution(node, parts) or _placing(node)
+        if layer is not None:
+            layers.append(_with_relu(_with_sum(layer, order), parts))
+    return layers
+
+
+def changes_its_input(node: fx.Node, module: nn.Module) -> bool:
+    """Whether a node that runs as it is writes to what it reads, so that nothing may be put off beyond it."""
+    part = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return bool(
+        getattr(part, "inplace", False)
+        or node.kwargs.get("inplace")
+        or (node.op in ("call_method", "call_function") and (named.endswith("_") or named in ("iadd", "imul", "isub")))
+        or node.target is operator.setitem
+    )
+
+
+def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
+    part = parts.get(str(node.target)) if node.op == "call_module" else None
+    if not isinstance(part, nn.Conv2d) or len(node.args) != 1 or not _known(part):
+        return None
+    nodes: tuple[fx.Node, ...] = (node,)
+    norm = None
+    follower = _only_user(node)
+    if follower is not None and follower.op == "call_module" and isinstance(parts[str(follower.target)], BatchNorm):
+        nodes, norm = (node, follower), str(follower.target)
+    return RecognisedLayer(nodes, node.all_input_nodes[0], Convolved(str(node.target), norm), part.stride[0])
+
+
+def _known(part: nn.Conv2d) -> bool:
+    """Square windows of odd size, padded so that they keep the size up to the stride, over all channels."""
+    size = part.kernel_size[0]
+    same = part.padding == "same" and part.stride == (1, 1)
+    return (
+        type(part).forward is nn.Conv2d.forward
+        and part.kernel_size == (size, size)
+        and size % 2 == 1
+        and (same or part.padding == (size // 2, size // 2))
+        and part.stride[0] == part.stride[1]
+        and part.dilation == (1, 1)
+        and part.groups == 1
+        and part.padding_mode == "zeros"
+        and part.out_channels % CHANNEL_MULTIPLE == 0
+    )
+
+
+def _placing(node: fx.Node) -> RecognisedLayer | None:
+    """Every s-th pixel, between channels of zeros: the shortcut A of He et al. (2016)."""
+    if node.op != "call_function" or node.target is not F.pad or len(node.all_input_nodes) != 1:
+        return None
+    taken, shape = node.all_input_nodes[0], _shape(node)
+    padding = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
+    mode, value = [*node.args[2:], *node.kwargs.values(), "constant", 0][:2] if len(node.args) <= 4 else (None, None)
+    if not isinstance(padding, list | tuple) or len(padding) != 6 or any(padding[:4]) or mode != "constant" or value:
+        return None
+    step = _pixel_step(taken)
+    if step is None or len(_shape(taken)) != 4 or shape[1] % CHANNEL_MULTIPLE or _only_user(taken) is None:
+        return None
+    weights = Placed(_shape(taken)[1], int(padding[4]), int(padding[5]))  # type: ignore[arg-type]
+    return RecognisedLayer((taken, node), taken.all_input_nodes[0], weights, step)
+
+
+def _pixel_step(node: fx.Node) -> int | None:
+    """s of x[:, :, ::s, ::s]."""
+    if node.target is not operator.getitem or not isinstance(node.args[1], tuple) or len(node.args[1]) != 4:
+        return None
+    everything = slice(None, None, None)
+    *first, rows, columns = node.args[1]
+    if first != [everything, everything] or not isinstance(rows, slice) or rows != columns:
+        return None
+    return rows.step if rows.start in (None, 0) and rows.stop is None and isinstance(rows.step, int) else None
+
+
+def _with_sum(layer: RecognisedLayer, order: dict[fx.Node, int]) -> RecognisedLayer:
+    """With what is added to it, if that is there before: of two layers that are added the later one carries the sum."""
+    added = _only_user(layer.output)
+    if added is None or added.target not in SUMS or len(added.args) != 2 or added.kwargs:
+        return layer
+    others = [node for node in added.args if node is not layer.output]
+    if len(others) != 1 or not isinstance(others[0], fx.Node) or _shape(others[0]) != _shape(layer.output):
+        return layer
+    if order[others[0]] > order[layer.output]:
+        return layer
+    return replace(layer, nodes=(*layer.nodes, added), residual=others[0])
+
+
+def _with_relu(layer: RecognisedLayer, parts: dict[str, nn.Module]) -> RecognisedLayer:
+    follower = _only_user(layer.output)
+    if follower is None or len(follower.all_input_nodes) != 1:
+        return layer
+    a_relu = follower.target in RELUS or (
+        follower.op == "call_module" and isinstance(parts[str(follower.target)], nn.ReLU)
+    )
+    return replace(layer, nodes=(*layer.nodes, follower), relu=True) if a_relu else layer
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _shape(node: fx.Node) -> tuple[int, ...]:
+    meta = node.meta.get("tensor_meta")
+    return tuple(getattr(meta, "shape", ()))

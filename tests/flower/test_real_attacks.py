@@ -1,0 +1,102 @@
+"""An outsider, a node with a key that lies about its name, and an app that nobody signed, with real processes."""
+
+import os
+import ssl
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from fedade.core.errors import FedadeError
+from fedade.flower.app_template import write_app
+from fedade.flower.certificates import LOOPBACK, TRUSTED, NodeFiles, make_certificates
+from fedade.flower.federation import HOST, FlowerFederation, environment, free_ports, supernode_words, wait_for_port
+from fedade.flower.flwr_commands import CONNECTION, flwr, submit
+from fedade.flower.processes import Process, ProcessGroup, flower_program
+from fedade.flower.run_folder import read_status
+
+from .deployments import ended, until
+from .traces import assert_same, simulated, told
+
+pytestmark = pytest.mark.slow
+
+EVIL = "\nPath({marker!r}).write_text('a stranger was here')\n"
+
+
+def test_an_outsider_gets_nowhere_and_the_fleet_runs_what_was_signed(make_task, tmp_path):
+    task, short = (
+        make_task(methods=["tent"], scenario={"num_clients": 2}, flower={"join_seconds": seconds, "quorum": 1.0})
+        for seconds in (300.0, 25.0)
+    )
+    certificates, marker = tmp_path / "certificates", tmp_path / "marker"
+    make_certificates(certificates, LOOPBACK, [*task.flower.clients, "mallory"], days=1)
+    make_certificates(tmp_path / "own", LOOPBACK, ["eve"], days=1)
+    write_app(tmp_path / "app", task)
+    write_app(tmp_path / "evil", short)
+    for side in ("client", "server"):
+        with (tmp_path / "evil" / "fedade_app" / f"{side}.py").open("a") as module:
+            module.write(EVIL.format(marker=f"{marker}-{side}"))
+    port, local_port, lying_port = free_ports(3)
+    fedade = [sys.executable, "-m", "fedade", "flower"]
+    subprocess.run([*fedade, "sign", str(tmp_path / "app"), str(certificates)], check=True)
+    with ProcessGroup() as processes:
+        words = ["superlink", str(certificates), "--home", str(tmp_path / "link"), "--host", HOST]
+        words += ["--port", str(port), "--local-port", str(local_port)]
+        link = processes.start(Process("superlink", [*fedade, *words], os.environ, tmp_path / "superlink.log"))
+        wait_for_port(link, port)
+        for name in task.flower.clients:
+            words = ["supernode", str(certificates), name, "--superlink", f"{HOST}:{port}"]
+            words += ["--state-dir", str(tmp_path / "state" / name)]
+            processes.start(Process(name, [*fedade, *words], os.environ, tmp_path / f"{name}.log"))
+        lie = {"client": task.flower.clients[0], "state-dir": str(tmp_path / "lies")}
+        words = supernode_words(certificates, "mallory", f"{HOST}:{port}", lying_port, lie)
+        words += ["--trusted-entities", str(certificates / TRUSTED)]  # or its own host would run what nobody signed
+        command = [flower_program("flower-supernode"), *words]
+        processes.start(Process("mallory", command, environment(tmp_path / "home"), tmp_path / "mallory.log"))
+
+        refuse_outsider(tmp_path, port)
+
+        operator = environment(tmp_path / "link" / "homes" / "superlink")
+        submit(str(tmp_path / "evil"), CONNECTION, {"out": str(tmp_path / "evil-out")}, operator)
+        until(lambda: ended(tmp_path / "evil-out"), 300, link)
+        assert "clients came" in read_status(tmp_path / "evil-out")["error"]
+        assert not marker.with_name("marker-client").exists()
+        assert "FAB could not be verified" in (tmp_path / "client-0000.log").read_text()
+
+        submit(str(tmp_path / "app"), CONNECTION, {"out": str(tmp_path / "out")}, operator)
+        until(lambda: ended(tmp_path / "out"), 600, link)
+        status = read_status(tmp_path / "out")
+        assert status.get("finished"), status
+        assert status["impostors"] == {"mallory": 1}
+        assert not (tmp_path / "lies").exists()
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+def refuse_outsider(folder, port: int) -> None:
+    """Whoever reaches the port and has the public certificate can neither register a key nor submit an app."""
+    outside = FlowerFederation(folder / "outsider", folder / "certificates", port)
+    outside.write_connection()
+    public = NodeFiles.of(folder / "own", "eve").public_key
+    for words in (("supernode", "register", str(public), CONNECTION), ("supernode", "list", CONNECTION)):
+        with pytest.raises(FedadeError):
+            flwr(outside.environment, *words)
+    with pytest.raises(FedadeError):
+        submit(str(folder / "evil"), CONNECTION, {"out": str(folder / "stolen")}, outside.environment)
+    trusting = ssl.create_default_context(cafile=folder / "certificates" / "ca.crt")
+    for path in ("control/start-run", "control/register-node", "runtime/acquire-task", "fleet/../control/start-run"):
+        url = f"https://{HOST}:{port}/v1/{path}"
+        assert httpx.post(url, verify=trusting).status_code == 403
+    assert not (folder / "marker-server").exists()
+    # A key of one's own is no registered one.
+    make_certificates(folder / "own", LOOPBACK, ["eve"], days=1)
+    (folder / "own" / "ca.crt").write_bytes((folder / "certificates" / "ca.crt").read_bytes())
+    words = supernode_words(folder / "own", "eve", f"{HOST}:{port}", free_ports(1)[0], {"client": "client-0000"})
+    with ProcessGroup() as processes:
+        command = [flower_program("flower-supernode"), *words]
+        eve = processes.start(Process("eve", command, environment(folder / "eve"), folder / "eve.log"))
+        deadline = time.monotonic() + 60
+        while eve.ended() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert eve.ended() not in (None, 0)

@@ -1,0 +1,61 @@
+"""Processes of a run end with it, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import os, sys, time
+from pathlib import Path
+from fedade.core.events import Listener
+from fedade.runner.executors import Processes
+
+def work(worker, folder):
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(300)
+
+if __name__ == "__main__":
+    list(Processes(2, Listener())(work, [sys.argv[1]] * 2))
+"""
+
+
+def family(folder: Path) -> list[int]:
+    """Every process whose environment or working folder names the test's folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            marked = entry.name.isdecimal() and str(folder).encode() in (entry / "environ").read_bytes()
+            if marked and (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow  # two processes import PyTorch
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_workers_end_with_the_run_that_started_them(tmp_path, number):
+    if not Path("/proc").is_dir():
+        pytest.skip("needs /proc")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (pids := tmp_path / "pids").mkdir()
+    variables = {**os.environ, "TEST_MARK": str(tmp_path)}
+    runner = subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(pids)], env=variables)
+    deadline = time.monotonic() + 60
+    while len(list(pids.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(family(tmp_path)) >= 3
+    runner.send_signal(number)
+    runner.wait()
+    deadline = time.monotonic() + 20
+    while family(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = family(tmp_path)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left

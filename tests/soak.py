@@ -1,0 +1,141 @@
+"""`make soak`: kill runs at random moments, start them again, and see that nothing is lost, changed or left.
+
+    python -m tests.soak --kills 200
+
+Every run is killed with SIGKILL up to five times on its way, at moments drawn from a seed, then brought to its end. It
+must have the table of a run that nobody disturbed, no file of a dead writer and no process. Most runs are forked, so
+that kills fall into work and not into imports; every tenth is the command with two worker processes.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedade.core import trace
+from fedade.experiments.settings import Experiment, experiment_from
+from fedade.flower.processes import Process
+from fedade.products.run_folder import CONFIG, run
+from fedade.runner import checkpoints
+
+from .runner.test_crash_points import LEFT_BEHIND
+
+SCENARIO = {"num_clients": 8, "num_timesteps": 12, "samples": 20, "train_size": 350, "reference_size": 50}
+KILLS_OF_A_RUN = 5
+TENTH = 10
+
+Start = Callable[[Path], Callable[[float], bool]]
+"""Starts a run in a folder; what comes back waits for its end so many seconds, kills it then, and tells if it did."""
+
+
+def forked(experiment: Experiment) -> Start:
+    """A run in a child of this process."""
+
+    def start(folder: Path) -> Callable[[float], bool]:
+        child = os.fork()
+        if child == 0:
+            try:
+                run(experiment, folder)
+            finally:
+                os._exit(0)
+
+        def kill_after(seconds: float) -> bool:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                if os.waitpid(child, os.WNOHANG)[0]:
+                    return False
+                time.sleep(0.002)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return True
+
+        return kill_after
+
+    return start
+
+
+def commanded(config: Path) -> Start:
+    """`fedade run --jobs 2`, whose workers must end with it."""
+
+    def start(folder: Path) -> Callable[[float], bool]:
+        words = [sys.executable, "-m", "fedade", "run", str(config), "--out", str(folder), "--jobs", "2", "--json"]
+        process = Process("run", words, dict(os.environ), folder.with_suffix(".log"))
+        process.start()
+
+        def kill_after(seconds: float) -> bool:
+            deadline = time.monotonic() + 20 * seconds  # it imports first
+            while process.ended() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if process.ended() is not None:
+                return False
+            os.kill(process.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 10
+            while process.family() and time.monotonic() < deadline:
+                process.ended()
+                time.sleep(0.05)
+            if orphans := process.family():
+                process.end(time.monotonic())
+                raise AssertionError(f"{len(orphans)} processes outlived a kill")
+            return True
+
+        return kill_after
+
+    return start
+
+
+def killed_run(start: Start, experiment: Experiment, folder: Path, longest: float, chance: random.Random) -> int:
+    """How often a run was killed on its way to its end."""
+    for kills in range(KILLS_OF_A_RUN):
+        if not start(folder)(chance.uniform(0.0, longest)):
+            return kills
+    run(experiment, folder)
+    return KILLS_OF_A_RUN
+
+
+def wrong_with(folder: Path, whole: Path) -> list[str]:
+    """What a finished run has other than it should."""
+    if not (folder / "report.html").exists():
+        return ["it has no report"]
+    same = trace.read(folder / "trace.parquet").equals(trace.read(whole / "trace.parquet"))
+    left = [path.name for path in folder.rglob("*") if LEFT_BEHIND.fullmatch(path.name)]
+    return ([] if same else ["its table differs"]) + [f"{name} is left" for name in left]
+
+
+def main() -> None:
+    """Kill until enough was killed, or the time is over; exit code 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever was reached")
+    asked = parser.parse_args()
+    checkpoints.SAVE_SHARE = float("inf")  # as often as can be, so that kills fall into it
+    said = {"scenario": SCENARIO, "protocol": {"rounds": 2}, "methods": ["tent", "fed-ade"], "seeds": [7]}
+    experiment = experiment_from(said).identified()
+    chance, kills, wrong, runs = random.Random(asked.seed), 0, 0, 0
+    over = time.monotonic() + 60 * asked.minutes
+    with tempfile.TemporaryDirectory(prefix="fedade-soak-") as place:
+        whole = Path(place) / "whole"
+        run(experiment, whole)  # trains the model, too
+        begun = time.monotonic()
+        run(experiment, Path(place) / "again")
+        longest = time.monotonic() - begun
+        while kills < asked.kills and time.monotonic() < over:
+            runs, folder = runs + 1, Path(place) / f"run-{runs}"
+            start = commanded(whole / CONFIG) if runs % TENTH == 0 else forked(experiment)
+            try:
+                kills += killed_run(start, experiment, folder, longest, chance)
+                found = wrong_with(folder, whole)
+            except Exception as error:  # noqa: BLE001 - the next run may tell more
+                found = [f"{type(error).__name__}: {error}"]
+            wrong += bool(found)
+            print(f"{kills} kills, {runs} runs, {wrong} wrong", *found, sep="; ", flush=True)  # noqa: T201
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
