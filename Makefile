@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
-.PHONY: setup run test browser check test-slow soak golden results docs clean
+.PHONY: setup run test browser check test-slow soak golden results examples docs clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,10 @@ golden: setup
 # Every table of results in the documents, from the files in docs/results.
 results: setup
 	$(BIN)/fedade results write README.md docs/*.md docs/results/*.md
+
+# The tutorials as scripts; a test holds them to it.
+examples: setup
+	$(BIN)/python docs/_ext/example_scripts.py
 
 # The site, from docs/ into build/site: tutorials are executed; warnings, errors and dead links fail.
 docs: setup

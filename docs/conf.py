@@ -31,7 +31,7 @@ myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 
 nb_execution_mode = "force"
-nb_execution_timeout = 240
+nb_execution_timeout = 600  # seconds for a cell, on a machine that is busy
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # they would come from another host

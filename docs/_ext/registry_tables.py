@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedade.cli.listing import _LISTINGS, Kind
+from fedade.cli.listing import COMPUTED, Kind
 from fedade.data.corruptions import CORRUPTIONS, STANDARD
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS
 from fedade.maths.schedules import SCHEDULES
@@ -30,7 +30,7 @@ def _cell(value: Any) -> str:
 
 def listed(kind: Kind, *columns: str) -> str:
     """What `fedade list` shows, of some columns: not those that depend on the machine."""
-    rows = ([f"`{entry['name']}`", *(entry[column] for column in columns)] for entry in _LISTINGS[kind]())
+    rows = ([f"`{entry['name']}`", *(entry[column] for column in columns)] for entry in COMPUTED[kind]())
     return markdown_table(("name", *columns), rows)
 
 
