@@ -113,8 +113,8 @@ def test_a_state_of_another_format_is_refused(client):
     client.take_turn(told(0, 1))
     (path,) = client.store.folder.glob("*.safetensors")
     tensors, metadata = storage.load_tensors(path)
-    storage.save_tensors(path, tensors, {"snapshot": metadata["snapshot"].replace('"format": 1', '"format": 99')})
-    with pytest.raises(FedadeError, match="has format 99, not 1"):
+    storage.save_tensors(path, tensors, {"snapshot": metadata["snapshot"].replace('"format": 2', '"format": 99')})
+    with pytest.raises(FedadeError, match="has format 99, not 2"):
         client.store.load(0)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from fedade.cli.loading import loading
 from fedade.cli.options import DEFAULT, DataDir, Json, Set, What
+from fedade.core.errors import FedadeError
 from fedade.flower.certificates import DAYS, make_certificates
 from fedade.flower.flwr_commands import CONNECTION
 
@@ -19,14 +20,14 @@ app = typer.Typer(
 @app.command("up")
 def up_command(
     what: What = DEFAULT,
-    clients: Annotated[int, typer.Option(min=1, help="SuperNodes to start.")] = 4,
+    clients: Annotated[int, typer.Option(min=1, help="Clients to start.")] = 4,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node authentication.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/flower-NAME-HASH")] = None,
     set_: Set = None,
     data_dir: DataDir = None,
     json_: Json = False,
 ) -> None:
-    """Try a method on this machine: start a SuperLink and SuperNodes, run, and stop all of them."""
+    """Try a method on this machine: start a SuperLink and clients, run, and stop all of them."""
     with loading():
         from fedade.cli.choosing import named_settings
         from fedade.cli.progress import progress_bars
@@ -94,6 +95,46 @@ def run_command(
     with progress_bars(quiet=json_) as report:
         run, status = submit_and_watch(folder, superlink, out, deployment, report)
     typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")
+
+
+@app.command("node")
+def node_command(
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the SuperLink.")],
+    node_config: Annotated[list[str], typer.Option(help='\'client="NAME" KEY="VALUE" ...\'; repeatable.')],
+    root_certificates: Annotated[Path | None, typer.Option(help="The authority's certificate, ca.crt.")] = None,
+    key: Annotated[list[Path] | None, typer.Option(help="The client's private key, node.key; repeatable.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node authentication.")] = False,
+) -> None:
+    """Be a client, or several: connect to a SuperLink and take part in its runs, until the program is told to end."""
+    if insecure == bool(root_certificates or key) or (key and len(key) != len(node_config)):
+        raise FedadeError("give --root-certificates and a --key for each --node-config, or --insecure")
+    with loading():
+        from fedade.flower.hosting import clients_of, run_nodes
+    run_nodes(clients_of(superlink, root_certificates, key or [], node_config))
+
+
+@app.command("predict")
+def predict_command(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of the client's state: STATE-DIR/NAME.")],
+    inputs: Annotated[Path, typer.Argument(metavar="INPUTS", help="A .npy file, or a .npz file with `inputs`.")],
+    out: Annotated[Path | None, typer.Option(help="A .npy file for the probabilities.")] = None,
+    json_: Json = False,
+) -> None:
+    """Predict by what a client has learned: ask its node, or read its newest state where none runs."""
+    with loading():
+        from fedade.core import storage
+        from fedade.flower.endpoint import array_of, node_or_state
+    if not inputs.is_file():
+        raise FedadeError(f"{inputs} does not exist; give a .npy file of inputs")
+    with node_or_state(state.resolve()) as answering:
+        probabilities = answering.predict(array_of(inputs.read_bytes()))
+    if out is not None:
+        storage.write_array(out, probabilities)
+    classes = probabilities.argmax(-1).tolist()
+    if json_:
+        typer.echo(json.dumps({"classes": classes, "probabilities": probabilities.tolist()}))
+    else:
+        typer.echo("\n".join(str(each) for each in classes))
 
 
 def _print_files(made: list[Path], json_: bool) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedade.adapter.adapter import Adapter
 from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
+from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
@@ -19,15 +21,15 @@ from fedade.flower.privacy import clipped
 from fedade.flower.settings import FlowerTask, PartitionStream, read_task
 from fedade.flower.snapshots import Store
 from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
-from fedade.flower.turns import Client
+from fedade.flower.turns import AfterTurn, Client
 from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
 from fedade.scenarios import build_scenario
 
 log = logging.getLogger("flwr.fedade")
 
 
-def client_app(folder: Path) -> ClientApp:
-    """The client of the task in an app's folder."""
+def client_app(folder: Path, then: AfterTurn = lambda *_: None) -> ClientApp:
+    """The client of the task in an app's folder; `then` is told of every turn."""
     app = ClientApp()
 
     @app.query("hello")
@@ -37,19 +39,19 @@ def client_app(folder: Path) -> ClientApp:
 
     @app.train("turn")
     def turn(message: Message, context: Context) -> Message:
-        return Message(answer_record(_answer(folder, message, context)), reply_to=message)
+        return Message(answer_record(_answer(folder, message, context, then)), reply_to=message)
 
     return app
 
 
-def _answer(folder: Path, message: Message, context: Context) -> Answer:
+def _answer(folder: Path, message: Message, context: Context, then: AfterTurn) -> Answer:
     """The client's answer; of a failure the server learns that it happened, and only the client's own log why."""
     nonce = ""
     try:
         instruction = read_instruction(message.content)
         nonce = instruction.nonce
         identity = Identity.of(context.node_config, context.run_config)
-        return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
+        return _client(folder, identity, instruction.run).take_turn(instruction, then)
     except FedadeError as error:
         log.error("turn failed: %s", error)
     except Exception:
@@ -58,7 +60,7 @@ def _answer(folder: Path, message: Message, context: Context) -> Answer:
 
 
 def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
-    """The client of one message, from the task and its identity."""
+    """The client of a run, from the task and its identity."""
     method = task.method()
     stream, deployment, labelled = _surroundings(task, identity)
     privacy = task.flower.privacy
@@ -71,7 +73,13 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
         labelled,
+        _adapter(deployment, method),
     )
+
+
+def _adapter(deployment: Deployment, method: Method) -> Adapter | None:
+    """What predicts by the client's state; None of methods that are for the simulator only."""
+    return None if method.card.oracle or method.replays_rates_of else Adapter(deployment, method)
 
 
 def _surroundings(
@@ -97,12 +105,17 @@ def stored_deployment(task: FlowerTask, path: Path | None) -> Deployment:
     return deployment
 
 
-# In a deployment each message has a process of its own; in a simulation one process plays many clients.
+# A node is one client; in a simulation one process plays many.
 
 
 @lru_cache(maxsize=1)
 def _task(folder: Path) -> FlowerTask:
     return read_task(folder)
+
+
+@lru_cache(maxsize=1)
+def _client(folder: Path, identity: Identity, run: str) -> Client:
+    return make_client(_task(folder), identity, run)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""The programs of a federation on this machine: a SuperLink, SuperNodes, and the client that submits runs."""
+"""The programs of a federation on this machine: a SuperLink, nodes, and the client that submits runs."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import secrets
 import socket
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,24 +70,17 @@ class FlowerFederation:
         else:
             words += _tls(self.certificates, self.certificates / SERVER, self.certificates / SERVER_KEY)
             words += ["--enable-supernode-auth"]
-        return self._process("superlink", "flower-superlink", words)
+        return self._process("superlink", [flower_program("flower-superlink")], words)
 
-    def supernode(self, name: str, port: int, node_config: dict[str, str]) -> Process:
-        """A client's end of the network."""
-        settings = " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())
-        words = ["--superlink", self.address, "--host", HOST, "--port", str(port), "--node-config", settings]
-        if self.certificates is None:
-            words += ["--insecure"]
-        else:
-            files = NodeFiles.of(self.certificates, name)
-            words += _tls(self.certificates, files.local_certificate, files.local_key)
-            words += [
-                "--root-certificates",
-                str(self.certificates / CA),
-                "--auth-supernode-private-key",
-                str(files.key),
-            ]
-        return self._process(name, "flower-supernode", words)
+    def nodes(self, name: str, node_configs: Sequence[Mapping[str, str]]) -> Process:
+        """The clients' end of the network: one program for one or several."""
+        words = ["flower", "node", "--superlink", self.address]
+        words += ["--insecure"] if self.certificates is None else ["--root-certificates", str(self.certificates / CA)]
+        for config in node_configs:
+            words += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())]
+            if self.certificates is not None:
+                words += ["--key", str(NodeFiles.of(self.certificates, config["client"]).key)]
+        return self._process(name, [sys.executable, "-m", "fedade"], words)
 
     def write_connection(self) -> None:
         """Tell Flower's command line where the SuperLink is."""
@@ -108,13 +102,9 @@ class FlowerFederation:
         """For Flower's command line."""
         return environment(self._home("superlink"))
 
-    def _process(self, name: str, program: str, words: list[str]) -> Process:
-        return Process(
-            name,
-            [flower_program(program), *words],
-            environment(self._home(name)),
-            self.folder / "logs" / f"{name}.log",
-        )
+    def _process(self, name: str, program: list[str], words: list[str]) -> Process:
+        log = self.folder / "logs" / f"{name}.log"
+        return Process(name, [*program, *words], environment(self._home(name)), log)
 
     def _home(self, name: str) -> Path:
         """A home for each: clients that install the same app at the same time would meet in a common one."""

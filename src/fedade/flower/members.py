@@ -18,7 +18,7 @@ class Member:
     number: int
     """Its place in the run: what draws and the trace call the client."""
     node: int | None = None
-    """Flower's id of its SuperNode, while that is known."""
+    """Flower's id of its node, while that is known."""
     absent: bool = False
     """It left a message unanswered, and is not waited for until it is heard of again."""
     base: int = -1

@@ -135,6 +135,7 @@ def _figures(server: Server) -> dict[str, object]:
     """What a run tells beside its trace."""
     return {
         "turns": server.progress.turn,
+        "seconds": round(server.progress.seconds, 3),
         "clients": [member.name for member in server.roster],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,

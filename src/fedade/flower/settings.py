@@ -43,7 +43,7 @@ class FolderStream(_Frozen):
 
     kind: Literal["folder"]
     path: Path
-    """On the client; its SuperNode may name another: `--node-config 'stream="/data/batches"'`."""
+    """On the client; its node may name another: `--node-config 'stream="/data/batches"'`."""
 
 
 class ImportedStream(_Frozen):

@@ -13,8 +13,8 @@ from fedade.core.tree import Tree
 from fedade.flower.streams import START, Hidden
 from fedade.flower.wire import Named, tree_like
 
-FORMAT = 1
-"""Version of the files; raised when older ones could no longer be read."""
+FORMAT = 2
+"""Version of the files. Version 1, which lacks the shared layers, is read too; tests/flower/states holds examples."""
 
 BEGINNING = -1
 """The turn before the first."""
@@ -45,6 +45,8 @@ class Snapshot:
     opened: Opened | None = None
     round_key: int | None = None
     """Key of the round whose personal step is still to come, with the next message."""
+    shared: Named = field(default_factory=dict)
+    """The shared layers as they last came, to predict with; empty: those deployed."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,17 @@ class Store:
             return None
         named, metadata = storage.load_tensors(path)
         content = json.loads(metadata["snapshot"])
-        if content["format"] != FORMAT:
+        if content["format"] not in (1, FORMAT):
             raise FedadeError(f"{path} has format {content['format']}, not {FORMAT}; use the version that wrote it")
         client = tree_like(self.form, _below(named, "client/"))
         opened = None if content["opened"] is None else _opened(content["opened"], named)
-        return Snapshot(client, content["cursor"], content["timestep"], opened, content["round_key"])
+        told = (content["cursor"], content["timestep"], opened, content["round_key"])
+        return Snapshot(client, *told, _below(named, "shared/"))
 
     def save(self, turn: int, snapshot: Snapshot) -> None:
         """Write the state after a turn."""
         named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
+        named |= {f"shared/{name}": leaf for name, leaf in snapshot.shared.items()}
         content: dict[str, Any] = {
             "format": FORMAT,
             "cursor": snapshot.cursor,
@@ -96,6 +100,10 @@ class Store:
     def quarantine(self, batch: str, reason: str) -> None:
         """Keep why a batch was set aside, for whoever sends them; the same again if the turn is repeated."""
         storage.write_bytes(self.folder / "quarantine" / f"{batch[:200]}.txt", f"{reason}\n".encode())
+
+    def quarantined(self) -> dict[str, str]:
+        """Batches that were set aside, with their reasons."""
+        return {path.stem: path.read_text().strip() for path in sorted(self.folder.glob("quarantine/*.txt"))}
 
     def _path(self, turn: int) -> Path:
         return self.folder / f"turn-{turn:08d}.safetensors"
