@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from fedade.flower.client_app import make_client
 from fedade.flower.endpoint import SOCKET, NodeClient, node_or_state, served_at
 from fedade.flower.identity import Identity
 from fedade.flower.serving import Served, remember_node, restore
-from fedade.flower.settings import read_task
+from fedade.flower.settings import CONFIG, read_task
 
 from .conftest import SETTINGS
 from .test_streams import put
@@ -43,8 +44,10 @@ def app(cache, place):
 @pytest.fixture
 def client(app, place):
     node_config = {"client": "ada", "state-dir": str(place), "deployment": str(app / DEPLOYMENT)}
+    (place / "ada" / "run").mkdir(parents=True)
     made = make_client(read_task(app), Identity.of(node_config, {}), "run")
-    remember_node(made, app, node_config, {})
+    shutil.copy(app / CONFIG, place / "ada" / "run" / CONFIG)
+    remember_node(made, node_config, {})
     return made
 
 

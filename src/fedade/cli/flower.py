@@ -86,6 +86,7 @@ def run_command(
     out: Annotated[Path, typer.Option(help="Folder of the run, on the host of the SuperLink.")],
     superlink: Annotated[str, typer.Option(help="The connection's name in Flower's configuration.")] = CONNECTION,
     deployment: Annotated[Path | None, typer.Option(help="The stored deployment, on that host.")] = None,
+    after: Annotated[Path | None, typer.Option(help="An earlier run's folder: begin with its shared layers.")] = None,
     json_: Json = False,
 ) -> None:
     """Submit an app to a SuperLink and wait for its end; the same command continues a run that was cut off."""
@@ -93,7 +94,9 @@ def run_command(
         from fedade.cli.progress import progress_bars
         from fedade.flower.submission import submit_and_watch
     with progress_bars(quiet=json_) as report:
-        run, status = submit_and_watch(folder, superlink, out, deployment, report)
+        run, status = submit_and_watch(
+            folder, superlink, {"out": out, "deployment": deployment, "after": after}, report
+        )
     typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")
 
 

@@ -8,6 +8,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedade.adapter.adapter import Adapter
+from fedade.core import storage
 from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
@@ -17,8 +18,9 @@ from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
 from fedade.flower.bundle import read_bundle
 from fedade.flower.identity import Identity
+from fedade.flower.inheritance import inherited
 from fedade.flower.privacy import clipped
-from fedade.flower.settings import FlowerTask, PartitionStream, read_task
+from fedade.flower.settings import CONFIG, FlowerTask, PartitionStream, read_task
 from fedade.flower.snapshots import Store
 from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
 from fedade.flower.turns import AfterTurn, Client
@@ -64,16 +66,18 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
     method = task.method()
     stream, deployment, labelled = _surroundings(task, identity)
     privacy = task.flower.privacy
+    store = Store(identity.state_of(run), method.begin(context_before_first_batch(deployment)))
     return Client(
         method,
         deployment,
         stream,
-        Store(identity.state_of(run), method.begin(context_before_first_batch(deployment))),
+        store,
         task.flower,
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
         labelled,
         _adapter(deployment, method),
+        None if task.deployment is None else inherited(store, task),
     )
 
 
@@ -115,6 +119,7 @@ def _task(folder: Path) -> FlowerTask:
 
 @lru_cache(maxsize=1)
 def _client(folder: Path, identity: Identity, run: str) -> Client:
+    storage.write_bytes(identity.state_of(run) / CONFIG, (folder / CONFIG).read_bytes())  # what its states are of
     return make_client(_task(folder), identity, run)
 
 

@@ -105,7 +105,7 @@ class Node:
             folder, run_config = self._app_of(run)
 
             def published(client: Client, snapshot: Snapshot) -> None:
-                remember_node(client, folder, self.node_config, run_config)
+                remember_node(client, self.node_config, run_config)
                 self.served.publish(client, snapshot)
 
             return client_app(folder, published)(message, self.link.context(run, self.node_config, run_config))

@@ -74,8 +74,8 @@ class Server:
     """Called after each timestep with the rows that clients have reported since."""
 
     def run(self) -> list[PlainRow]:
-        """All rows of the trace, once every timestep is closed."""
-        last = self.task.experiment.scenario.num_timesteps * self.task.rounds
+        """All rows of the trace, once every timestep is closed; of a run without end, never."""
+        last = math.inf if self.task.timesteps is None else self.task.timesteps * self.task.rounds
         opened = time.monotonic()
         while self.progress.turn <= last:
             begun = time.monotonic()

@@ -13,7 +13,7 @@ from fedade.core import trace
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener, Listeners
-from fedade.core.method import with_rounds
+from fedade.core.method import Shared, with_rounds
 from fedade.core.paths import cache_dir
 from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
@@ -44,9 +44,9 @@ def server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
-        stored = context.run_config.get("deployment")
+        stored, after = (_path(context.run_config.get(key)) for key in ("deployment", "after"))
         try:
-            serve(read_task(folder), grid, out, Path(str(stored)) if stored else None)
+            serve(read_task(folder), grid, out, stored, after)
         except FedadeError as error:
             write_status(out, {"error": str(error)})
             raise
@@ -54,20 +54,24 @@ def server_app(folder: Path) -> ServerApp:
     return app
 
 
-def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def _path(said: object) -> Path | None:
+    return Path(str(said)) if said else None
+
+
+def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, after: Path | None = None) -> None:
     """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
     claim(out, CONFIG, task.experiment.identity())
     write_status(out, {})
     try:
         # A server whose SuperLink was killed notices that only after some seconds, and may still write.
         with filelock.FileLock(out / ".flower.lock", timeout=PREDECESSOR_SECONDS):
-            adapt(task, grid, out, stored)
+            adapt(task, grid, out, stored, after)
     except filelock.Timeout as error:
         raise FedadeError(f"{out} is in use by another Flower run; wait for it or choose another --out") from error
     run(task.experiment, out)
 
 
-def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, after: Path | None = None) -> None:
     """The part of a run that needs its clients: all timesteps that are not done yet, and then the trace."""
     (cell,) = cells_of(task.experiment)
     place = CellFolder(out, cell)
@@ -75,7 +79,7 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -
         return
     place.begin({"deployment": task.deployment or "built from the scenario"})
     trackers = trackers_named(task.flower.track, out)
-    server = make_server(task, grid, out, place, stored, Listeners(trackers))
+    server = make_server(task, grid, out, place, stored, Listeners(trackers), after)
     try:
         rows = server.run()
     finally:
@@ -85,12 +89,18 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -
     table = whole_trace(rows, labels, len(server.roster), task.experiment.scenario.num_timesteps)
     table = table.replace_schema_metadata({"seconds": f"{server.progress.seconds:.3f}"})
     trace.write(place.trace, table)
-    checkpoint.discard(place.path)
+    checkpoint.discard(place.path, rows_only=task.deployment is not None)
     write_status(out, {"finished": True, **_figures(server)})
 
 
 def make_server(
-    task: FlowerTask, grid: Grid, out: Path, place: CellFolder, stored: Path | None, listener: Listener
+    task: FlowerTask,
+    grid: Grid,
+    out: Path,
+    place: CellFolder,
+    stored: Path | None,
+    listener: Listener,
+    after: Path | None = None,
 ) -> Server:
     """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
     deployment, folder, cell = _deployment(task, stored), place.path, place.info
@@ -107,15 +117,14 @@ def make_server(
     exchange.gather(min(wanted, len(roster) or wanted), task.flower.join_seconds)
     if before is None:
         roster.number_by_name()
-    progress = before[0] if before else Progress(secrets.token_hex(8), 0, start)
+    progress = before[0] if before else _beginning(start, after)
     account = None
     if (privacy := task.flower.privacy) is not None and federated is not None:
         refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
         account = PrivacyAccount.open(privacy, folder / "privacy.json", len(roster))
-    timesteps = task.experiment.scenario.num_timesteps
 
     def on_timestep(done: int, reported: list[PlainRow]) -> None:
-        write_status(out, {"timestep": done, "timesteps": timesteps, **_figures(server)})
+        write_status(out, {"timestep": done, "timesteps": task.timesteps, **_figures(server)})
         for timestep, rows in by_timestep(reported).items():
             listener.on_rows(cell, timestep, partial(columns, rows))
 
@@ -123,6 +132,13 @@ def make_server(
 
     server = Server(task, federated, deployment, forms, exchange, roster, progress, folder, account, on_timestep)
     return server
+
+
+def _beginning(start: Shared, after: Path | None) -> Progress:
+    """A new run, with the layers as deployed or those of an earlier run."""
+    if after is None:
+        return Progress(secrets.token_hex(8), 0, start)
+    return Progress(secrets.token_hex(8), 0, checkpoint.shared_after(after, start), version=1)
 
 
 def _deployment(task: FlowerTask, stored: Path | None) -> Deployment:

@@ -14,12 +14,12 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.flower.client_app import make_client
 from fedade.flower.identity import Identity
-from fedade.flower.settings import CONFIG, read_task
-from fedade.flower.snapshots import Snapshot
+from fedade.flower.settings import read_task
+from fedade.flower.snapshots import Snapshot, newest_state
 from fedade.flower.turns import Client
 
 NODE = "node.json"
-"""Beside a run's states: the configuration of the node that wrote them, of which `CONFIG` is the task."""
+"""Beside a run's states: the configuration of the node that wrote them, whose task lies there too."""
 
 
 class NotServedError(FedadeError):
@@ -64,21 +64,19 @@ class Served:
         return {"client": self.client, "serving": self._adapter is not None, "requests": self._requests, **self._told}
 
 
-def remember_node(client: Client, app: Path, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
+def remember_node(client: Client, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
     """Keep beside a run's states what is needed to read them without the server."""
     kept = client.store.folder / NODE
     if not kept.exists():
-        storage.write_bytes(client.store.folder / CONFIG, (app / CONFIG).read_bytes())
         storage.write_json(kept, {"node_config": dict(node_config), "run_config": dict(run_config)})
 
 
 def restore(served: Served, state: Path) -> bool:
     """Serve the newest state in a client's folder; False where there is none."""
-    turns = [turn for kept in state.glob(f"*/{NODE}") for turn in kept.parent.glob("turn-*.safetensors")]
-    if not turns:
+    newest = newest_state([kept.parent for kept in state.glob(f"*/{NODE}")])
+    if newest is None:
         return False
-    newest = max(turns, key=lambda turn: (turn.stat().st_mtime, turn.name))
-    folder, number = newest.parent, int(newest.stem.removeprefix("turn-"))
+    folder, number = newest
     said = storage.read_json(folder / NODE)
     identity = Identity.of({**said["node_config"], "state-dir": str(state.parent)}, said["run_config"])
     return make_client(read_task(folder), identity, folder.name).resume(number, served.publish)

@@ -1,6 +1,7 @@
 """A client's state on its own disk: one file per turn, whole or absent, whatever kills the process."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,11 @@ class Store:
         told = (content["cursor"], content["timestep"], opened, content["round_key"])
         return Snapshot(client, *told, _below(named, "shared/"))
 
+    def cursor_at(self, turn: int) -> str:
+        """Where the stream stood after a turn, whatever method the state is of."""
+        content = json.loads(storage.load_metadata(self._path(turn))["snapshot"])
+        return str(content["cursor"])
+
     def save(self, turn: int, snapshot: Snapshot) -> None:
         """Write the state after a turn."""
         named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
@@ -107,6 +113,15 @@ class Store:
 
     def _path(self, turn: int) -> Path:
         return self.folder / f"turn-{turn:08d}.safetensors"
+
+
+def newest_state(folders: Iterable[Path]) -> tuple[Path, int] | None:
+    """The folder and turn of the state that was written last; None where there is none."""
+    turns = [path for folder in folders for path in folder.glob("turn-*.safetensors")]
+    if not turns:
+        return None
+    newest = max(turns, key=lambda path: (path.stat().st_mtime, path.name))
+    return newest.parent, int(newest.stem.removeprefix("turn-"))
 
 
 def _opened(content: dict[str, Any], named: Named) -> Opened:

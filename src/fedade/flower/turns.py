@@ -47,6 +47,8 @@ class Client:
     """Its own labelled data; None: it trains on what ships with the deployment."""
     adapter: Adapter | None = None
     """Predicts by what was learned; None: nobody asks."""
+    beginning: Snapshot | None = None
+    """What it brings into the run from earlier ones; None: it begins as deployed."""
 
     @torch.no_grad()
     def take_turn(self, told: Instruction, then: AfterTurn = lambda *_: None) -> Answer:
@@ -101,7 +103,7 @@ class Client:
     def _state_at(self, base: int) -> tuple[Snapshot, bool]:
         """The state to continue from, and whether it had to begin afresh although the server knows of an earlier."""
         found = None if base == BEGINNING else self.store.load(base)
-        return found or Snapshot(self.store.form), found is None and base != BEGINNING
+        return found or self.beginning or Snapshot(self.store.form), found is None and base != BEGINNING
 
     def _shared_of(self, sent: Named) -> Shared:
         """The shared layers that a server sent; none: those deployed."""
