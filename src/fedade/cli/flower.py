@@ -1,6 +1,7 @@
 """`fedade flower`."""
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -138,6 +139,44 @@ def predict_command(
         typer.echo(json.dumps({"classes": classes, "probabilities": probabilities.tolist()}))
     else:
         typer.echo("\n".join(str(each) for each in classes))
+
+
+@app.command("status")
+def status_command(
+    place: Annotated[Path, typer.Argument(metavar="PLACE", help="Folder of a run, or of a client's state.")],
+    json_: Json = False,
+) -> None:
+    """Tell how a fleet, or one client of this host, is doing."""
+    with loading():
+        from rich.console import Console
+
+        from fedade.flower.overview import refuse_nothing, status_at, table_of
+    refuse_nothing(place)
+    status = status_at(place.resolve())
+    if json_:
+        typer.echo(json.dumps(status))
+    else:
+        Console().print(table_of(status))
+
+
+@app.command("watch")
+def watch_command(
+    place: Annotated[Path, typer.Argument(metavar="PLACE", help="Folder of a run, or of a client's state.")],
+    seconds: Annotated[float, typer.Option(min=0.1, help="Between two looks.")] = 2.0,
+) -> None:
+    """Show how a fleet is doing until its run has ended, or Ctrl-C."""
+    with loading():
+        from rich.live import Live
+
+        from fedade.flower.overview import refuse_nothing, status_at, table_of
+    refuse_nothing(place)
+    with Live(table_of(status_at(place.resolve())), auto_refresh=False) as live:
+        while True:
+            status = status_at(place.resolve())
+            live.update(table_of(status), refresh=True)
+            if status.get("finished") or "error" in status:
+                return
+            time.sleep(seconds)
 
 
 def _print_files(made: list[Path], json_: bool) -> None:

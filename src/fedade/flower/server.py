@@ -191,9 +191,11 @@ class Server:
                 raise FedadeError("it repeats an update that counted already")
         except FedadeError as error:
             count(self.progress.refused, member.name)
+            member.trouble = f"answer refused: {one_line(error)}"
             log.warning("answer of %s refused: %s", member.name, one_line(error))
             return None
         if answer.outcome is TurnOutcome.failed:
+            member.trouble = "its turn failed; its own log says why"
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
             return None
         if answer.restarted:
@@ -223,11 +225,15 @@ class Server:
 
     def _settle(self, member: Member, answer: Answer, timestep: int) -> None:
         """An answer that counts: the client has finished its last round, and is where the turn put it."""
+        member.last_seen, member.trouble = time.time(), ""
         if answer.outcome is TurnOutcome.bad_batch:
+            member.trouble = "it set a bad batch aside; its own log says why"
             count(self.progress.quarantined, member.name)
             log.warning("%s set a bad batch aside in turn %d; its own log says why", member.name, self.progress.turn)
         if answer.row is not None:
             self.progress.rows.append(plain_row(member, answer.row))
+            told = answer.row.measures.items()
+            member.measures = {name: value for name, value in told if not isinstance(value, list)}
         if member.timestep != timestep:
             member.participated = member.bytes_sent = member.bytes_received = 0
         member.base, member.timestep = self.progress.turn, timestep

@@ -1,6 +1,7 @@
 """The Flower server: a run folder like the simulator's, written over the network."""
 
 import secrets
+import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from fedade.runner.store import CellFolder, claim
 from fedade.scenarios import build_deployment
 
 PREDECESSOR_SECONDS = 60.0
+MEMBER_FIELDS = ("name", "timestep", "last_seen", "trouble", "measures")
 
 
 def server_app(folder: Path) -> ServerApp:
@@ -152,7 +154,11 @@ def _figures(server: Server) -> dict[str, object]:
     return {
         "turns": server.progress.turn,
         "seconds": round(server.progress.seconds, 3),
+        "updated": time.time(),
         "clients": [member.name for member in server.roster],
+        "members": [
+            {name: getattr(member, name) for name in MEMBER_FIELDS} | {"away": member.away} for member in server.roster
+        ],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
         "scaled_back": server.progress.scaled_back,
