@@ -62,6 +62,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # headers and content in one piece
     answering: Served
 
     def do_GET(self) -> None:
