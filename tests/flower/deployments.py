@@ -69,8 +69,7 @@ class Live:
         certificates = folder / "certificates" if secure else None
         if certificates is not None:
             make_certificates(certificates, LOOPBACK, names, days=2)
-        port, *ports = free_ports(1 + len(names))
-        self.ports = dict(zip(names, ports, strict=True))
+        (port,) = free_ports(1)
         self.federation = FlowerFederation(folder, certificates, port)
         self.federation.write_connection()
         write_app(folder / "app", task)
@@ -87,10 +86,10 @@ class Live:
         wait_for_port(self.link, self.federation.port)
 
     def start(self, *names: str, **node_config: str) -> None:
-        """Start the SuperNodes of some clients."""
+        """Start the nodes of some clients."""
         for name in names:
             said = {"client": name, "state-dir": str(self.folder / "state"), "imports": ANYTHING, **node_config}
-            node = self.processes.start(self.federation.supernode(name, self.ports[name], said))
+            node = self.processes.start(self.federation.nodes(name, [said]))
             self.nodes[name] = Supervised(node)
 
     def kill(self, process: Process) -> None:

@@ -163,13 +163,11 @@ def test_an_unknown_key_and_a_wrong_certificate_are_refused(make_task, live, tmp
     make_certificates(tmp_path / "other", LOOPBACK, (), days=1)
     federation.start("client-0001")
     unknown = federation.nodes.pop("client-0001").process
-    deceiving = federation.federation.supernode(
-        "client-0000", federation.ports["client-0000"], {"client": "client-0000"}
-    )
+    deceiving = federation.federation.nodes("client-0000", [{"client": "client-0000"}])
     own = str(federation.federation.certificates / "ca.crt")
     deceiving.command = [str(tmp_path / "other" / "ca.crt") if word == own else word for word in deceiving.command]
     deceived = federation.processes.start(deceiving)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while unknown.ended() is None and time.monotonic() < deadline:
         time.sleep(0.5)
     assert unknown.ended() not in (None, 0)

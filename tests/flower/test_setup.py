@@ -97,7 +97,6 @@ def test_certificates_verify_and_keys_are_the_owners_alone(tmp_path):
         "app.key",
         "server.key",
         "nodes/ada/node.key",
-        "nodes/ada/local.key",
         "nodes/bob/node.key",
     ):
         assert stat.S_IMODE((tmp_path / secret).stat().st_mode) == 0o600

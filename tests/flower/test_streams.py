@@ -17,6 +17,7 @@ from fedade.flower.run_folder import read_status, troubles
 from fedade.flower.server_app import serve
 from fedade.flower.settings import FolderStream, ImportedStream, read_task
 from fedade.flower.streams import START, BadBatchError, Folder, own_labelled, real_stream
+from fedade.reporting.results import NO_LABELS
 from fedade.scenarios.building import build_scenario
 
 from .conftest import SETTINGS
@@ -121,6 +122,9 @@ def test_a_client_without_new_data_sits_out_and_the_others_go_on(clinic, tmp_pat
     assert trace.column(trace.where(rows, client=1), "n").tolist() == [4, 0, 0]
     assert trace.column(trace.where(rows, client=1), "participated").tolist() == [1, 0, 0]
     assert np.isnan(trace.column(rows, "accuracy_post")).all()  # nobody has labels
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert ">nan" not in page
+    assert NO_LABELS in page
 
 
 def test_a_stored_deployment_is_the_one_that_was_built(clinic, cache, tmp_path):

@@ -4,13 +4,12 @@ import asyncio
 import hashlib
 import os
 import stat
+from pathlib import Path
 
 import httpx
 import pytest
 from flwr.cli.build import build_fab_from_disk
 from flwr.proto.fab_pb2 import Fab, GetFabResponse
-from flwr.supercore.fab import Fab as FabOfNode
-from flwr.supernode.start_client_internal import _verify_fab
 
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
@@ -23,7 +22,7 @@ from fedade.flower.members import Roster
 from fedade.flower.registration import public_keys
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import read_task, task_from
-from fedade.flower.signatures import sign_app
+from fedade.flower.signatures import is_signed, sign_app
 
 from .conftest import SETTINGS
 from .in_process import InProcessGrid
@@ -106,26 +105,23 @@ def test_calls_that_are_too_large_are_refused_before_they_are_read(gate):
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern")
 def test_nodes_believe_the_operators_signature_and_no_other(tmp_path, certificates):
-    """By Flower's own judgement of a bundle, as a SuperNode makes it."""
     for name, method in (("signed", "tent"), ("other", "source")):
         write_app(tmp_path / name, task_from({"methods": [method]}))
     path = sign_app(tmp_path / "signed", certificates)
     make_certificates(tmp_path / "strangers", LOOPBACK, (), days=1)
-    trusted = storage.read_yaml(certificates / TRUSTED)
 
-    def believed(app: str, trusted: dict[str, str]) -> bool:
+    def believed(app: str, folder: Path) -> bool:
         content = build_fab_from_disk(tmp_path / app)
         shown = GetFabResponse(fab=Fab(hash_str="0", content=content)).SerializeToString()
         transport = httpx.MockTransport(lambda _request: httpx.Response(200, content=shown))
         answer = call(Gate("127.0.0.1:1", certificates, transport=transport), "POST", "/v1/fleet/get-fab")
         fab = GetFabResponse.FromString(answer.content).fab
-        said = dict(fab.verifications)
-        return bool(said.get("valid_license")) and _verify_fab(FabOfNode("0", fab.content, said), trusted)
+        return is_signed(fab.content, fab.verifications, folder / TRUSTED)
 
     assert path.stem == hashlib.sha256(build_fab_from_disk(tmp_path / "signed")).hexdigest()
-    assert believed("signed", trusted)
-    assert not believed("other", trusted)
-    assert not believed("signed", storage.read_yaml(tmp_path / "strangers" / TRUSTED))
+    assert believed("signed", certificates)
+    assert not believed("other", certificates)
+    assert not believed("signed", tmp_path / "strangers")
 
 
 def test_every_name_has_a_key_of_its_own(certificates, tmp_path):

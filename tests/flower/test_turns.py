@@ -115,9 +115,9 @@ def test_a_state_of_another_format_is_refused_with_both_versions_named(client):
     client.take_turn(told(0, 1))
     (path,) = client.store.folder.glob("*.safetensors")
     tensors, metadata = storage.load_tensors(path)
-    said = metadata["snapshot"].replace('"format": 1', '"format": 99').replace(f'"{__version__}"', '"9.9.9"')
+    said = metadata["snapshot"].replace('"format": 2', '"format": 99').replace(f'"{__version__}"', '"9.9.9"')
     storage.save_tensors(path, tensors, {"snapshot": said})
-    with pytest.raises(FedadeError, match=f"has format 99 of fedade 9.9.9, this is format 1 of fedade {__version__}"):
+    with pytest.raises(FedadeError, match=f"has format 99 of fedade 9.9.9, this is format 2 of fedade {__version__}"):
         client.store.load(0)
 
 

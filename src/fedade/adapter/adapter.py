@@ -14,8 +14,9 @@ from fedade.adapter.memory import Memory, load_memory, read_description, save_me
 from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method, with_rounds
+from fedade.core.method import Method, Plan, Shared, with_rounds
 from fedade.core.seeds import Seeds
+from fedade.core.tree import Tree
 from fedade.engine.client import client_context, exchanged_alone, observed, refuse_misshapen, whole_rows
 from fedade.parts.priors import deployed_probabilities
 
@@ -147,6 +148,15 @@ class Adapter:
         waiting, prior = len(self._memory.waiting), plan.get("prior")
         return Status(**vars(counts), waiting=waiting, prior=prior, s=s, s_unc=s_unc, s_rep=s_rep, trust=trust)
 
+    @torch.no_grad()
+    def adopt(self, state: Tree, shared: Shared, plan: Plan, learned: int) -> None:
+        """Predict from now on by what the same method learned elsewhere, in `learned` batches: a node of a federation.
+
+        Callers of `predict` in other threads get answers of the old memory or of the new one, never of a mixture.
+        """
+        counts = replace(self._memory.counts, learned=learned)
+        self._memory = replace(self._memory, state=state, shared=dict(shared), plan=dict(plan), counts=counts)
+
     def reset(self) -> None:
         """Forget everything: as deployed."""
         self._memory = self._first
@@ -194,7 +204,7 @@ class Adapter:
         """Observe, exchange and predict, and keep what came of it if it can be kept; `waiting` go on waiting."""
         memory = self._memory
         number = memory.counts.learned + 1
-        state, plan, ctx = observed(self.method, self._context(inputs, number), memory.state, None, None)
+        state, plan, ctx = observed(self.method, self._context(memory, inputs, number), memory.state, None, None)
         if (federated := with_rounds(self.method)) is not None:
             for turn in range(self.rounds):
                 key = self._key("local", number, round=turn)
@@ -233,7 +243,7 @@ class Adapter:
         memory, deployment = self._memory, self.deployment
         answer = memory.plan.get("prior", deployment.source_prior).float().expand(len(inputs), -1).clone()
         if whole.any():
-            ctx = self._context(inputs[whole], memory.counts.learned)
+            ctx = self._context(memory, inputs[whole], memory.counts.learned)
             found = self.method.predict(ctx, memory.state)
             answer[whole] = found if found.isfinite().all() else deployed_probabilities(ctx)
         return answer
@@ -261,8 +271,8 @@ class Adapter:
             raise FedadeError(f"the batch is {inputs.dtype}, the held-out inputs were {like.dtype}; convert it")
         return inputs.to(like.device, like.dtype)
 
-    def _context(self, inputs: Tensor, number: int) -> ClientContext:
-        return client_context(self.deployment, inputs, number, self._key("observe", number), self._memory.shared)
+    def _context(self, memory: Memory, inputs: Tensor, number: int) -> ClientContext:
+        return client_context(self.deployment, inputs, number, self._key("observe", number), memory.shared)
 
     def _key(self, purpose: str, number: int, **address: int) -> int:
         return self._seeds.number(purpose, client=self.client, timestep=number, **address)

@@ -1,6 +1,7 @@
 """`fedade flower`."""
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 
 from fedade.cli.loading import loading
 from fedade.cli.options import DEFAULT, DataDir, Json, Set, What
+from fedade.core.errors import FedadeError
 from fedade.flower.certificates import DAYS, make_certificates
 from fedade.flower.flwr_commands import CONNECTION
 
@@ -19,14 +21,14 @@ app = typer.Typer(
 @app.command("up")
 def up_command(
     what: What = DEFAULT,
-    clients: Annotated[int, typer.Option(min=1, help="SuperNodes to start.")] = 4,
+    clients: Annotated[int, typer.Option(min=1, help="Clients to start.")] = 4,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node authentication.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/flower-NAME-HASH")] = None,
     set_: Set = None,
     data_dir: DataDir = None,
     json_: Json = False,
 ) -> None:
-    """Try a method on this machine: start a SuperLink and SuperNodes, run, and stop all of them."""
+    """Try a method on this machine: start a SuperLink and clients, run, and stop all of them."""
     with loading():
         from fedade.cli.choosing import named_settings
         from fedade.experiments.presets import PRESETS
@@ -89,6 +91,7 @@ def run_command(
     out: Annotated[Path, typer.Option(help="Folder of the run, on the host of the SuperLink.")],
     superlink: Annotated[str, typer.Option(help="The connection's name in Flower's configuration.")] = CONNECTION,
     deployment: Annotated[Path | None, typer.Option(help="The stored deployment, on that host.")] = None,
+    after: Annotated[Path | None, typer.Option(help="An earlier run's folder: begin with its shared layers.")] = None,
     json_: Json = False,
 ) -> None:
     """Submit an app to a SuperLink and wait for its end; the same command continues a run that was cut off."""
@@ -96,7 +99,9 @@ def run_command(
         from fedade.cli.progress import progress_bars
         from fedade.flower.submission import submit_and_watch
     with progress_bars(quiet=json_) as report:
-        run, status = submit_and_watch(folder, superlink, out, deployment, report)
+        run, status = submit_and_watch(
+            folder, superlink, {"out": out, "deployment": deployment, "after": after}, report
+        )
     typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")
 
 
@@ -126,11 +131,11 @@ def superlink_command(
     LinkService(certificates.resolve(), home.resolve(), host, port, local_port).run()
 
 
-@app.command("supernode")
-def supernode_command(
+@app.command("node")
+def node_command(
     certificates: Annotated[Path, typer.Argument(metavar="CERTS", help="Folder with the client's certificates.")],
     client: Annotated[str, typer.Argument(metavar="NAME", help="The client's name, as in `flower certs --node`.")],
-    superlink: Annotated[str, typer.Option(help="The SuperLink, HOST:PORT.")],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the SuperLink.")],
     state_dir: Annotated[Path, typer.Option(help="Where the client keeps its state.")],
     deployment: Annotated[Path | None, typer.Option(help="The stored deployment.")] = None,
     stream: Annotated[Path | None, typer.Option(help="Another folder of batches than the app names.")] = None,
@@ -138,18 +143,94 @@ def supernode_command(
     allow_import: Annotated[
         list[str] | None, typer.Option(metavar="MODULE", help="A module that apps may name; repeatable.")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Of the node's own programs, on loopback.", show_default="any that is free")
-    ] = None,
 ) -> None:
-    """Run the SuperNode of a client, which runs signed apps only; for a service manager."""
-    with loading():
-        from fedade.flower.services import run_supernode
+    """Be a client: connect to a SuperLink and take part in runs of signed apps, until told to end."""
     paths = {"deployment": deployment, "stream": stream, "labelled": labelled}
-    said = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
+    said = {"client": client, "state-dir": str(state_dir.resolve())}
+    said |= {name: str(path.resolve()) for name, path in paths.items() if path is not None}
     if allow_import:
         said["imports"] = " ".join(allow_import)
-    run_supernode(certificates.resolve(), client, superlink, state_dir.resolve(), said, port)
+    with loading():
+        from fedade.flower.services import run_client
+    run_client(certificates.resolve(), superlink, said)
+
+
+@app.command("nodes", hidden=True)
+def nodes_command(
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the SuperLink.")],
+    node_config: Annotated[list[str], typer.Option(help='\'client="NAME" KEY="VALUE" ...\'; repeatable.')],
+    root_certificates: Annotated[Path | None, typer.Option(help="The authority's certificate, ca.crt.")] = None,
+    key: Annotated[list[Path] | None, typer.Option(help="The client's private key, node.key; repeatable.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node authentication.")] = False,
+) -> None:
+    """Be several clients of a trial on this machine, whose apps need no signature."""
+    if insecure == bool(root_certificates or key) or (key and len(key) != len(node_config)):
+        raise FedadeError("give --root-certificates and a --key for each --node-config, or --insecure")
+    with loading():
+        from fedade.flower.hosting import clients_of, run_nodes
+    run_nodes(clients_of(superlink, root_certificates, key or [], node_config))
+
+
+@app.command("predict")
+def predict_command(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of the client's state: STATE-DIR/NAME.")],
+    inputs: Annotated[Path, typer.Argument(metavar="INPUTS", help="A .npy file, or a .npz file with `inputs`.")],
+    out: Annotated[Path | None, typer.Option(help="A .npy file for the probabilities.")] = None,
+    json_: Json = False,
+) -> None:
+    """Predict by what a client has learned: ask its node, or read its newest state where none runs."""
+    with loading():
+        from fedade.core import storage
+        from fedade.flower.endpoint import array_of, node_or_state
+    if not inputs.is_file():
+        raise FedadeError(f"{inputs} does not exist; give a .npy file of inputs")
+    with node_or_state(state.resolve()) as answering:
+        probabilities = answering.predict(array_of(inputs.read_bytes()))
+    if out is not None:
+        storage.write_array(out, probabilities)
+    classes = probabilities.argmax(-1).tolist()
+    if json_:
+        typer.echo(json.dumps({"classes": classes, "probabilities": probabilities.tolist()}))
+    else:
+        typer.echo("\n".join(str(each) for each in classes))
+
+
+@app.command("status")
+def status_command(
+    place: Annotated[Path, typer.Argument(metavar="PLACE", help="Folder of a run, or of a client's state.")],
+    json_: Json = False,
+) -> None:
+    """Tell how a fleet, or one client of this host, is doing."""
+    with loading():
+        from rich.console import Console
+
+        from fedade.flower.overview import refuse_nothing, status_at, table_of
+    refuse_nothing(place)
+    status = status_at(place.resolve())
+    if json_:
+        typer.echo(json.dumps(status))
+    else:
+        Console().print(table_of(status))
+
+
+@app.command("watch")
+def watch_command(
+    place: Annotated[Path, typer.Argument(metavar="PLACE", help="Folder of a run, or of a client's state.")],
+    seconds: Annotated[float, typer.Option(min=0.1, help="Between two looks.")] = 2.0,
+) -> None:
+    """Show how a fleet is doing until its run has ended, or Ctrl-C."""
+    with loading():
+        from rich.live import Live
+
+        from fedade.flower.overview import refuse_nothing, status_at, table_of
+    refuse_nothing(place)
+    with Live(table_of(status_at(place.resolve())), auto_refresh=False) as live:
+        while True:
+            status = status_at(place.resolve())
+            live.update(table_of(status), refresh=True)
+            if status.get("finished") or "error" in status:
+                return
+            time.sleep(seconds)
 
 
 def _print_files(made: list[Path], json_: bool) -> None:

@@ -10,7 +10,7 @@ from fedade.core.events import Report
 from fedade.core.paths import cache_dir
 from fedade.experiments.settings import experiment_from
 from fedade.flower.bundle import write_bundle
-from fedade.flower.settings import CONFIG, FlowerTask, task_from
+from fedade.flower.settings import CONFIG, FlowerTask, end_as_setting, task_from
 from fedade.scenarios.building import build_deployment
 
 DEPLOYMENT = "deployment.safetensors"
@@ -44,6 +44,7 @@ clientapp = "fedade_app.client:app"
 out = "run"            # folder of the run, on the host of the SuperLink
 state-dir = ""         # where clients keep their state, unless their node says
 deployment = ""        # the stored deployment, on every host, unless its node says
+after = ""             # folder of an earlier run, whose shared layers this one begins with
 """
 
 _MODULE = '''\
@@ -59,6 +60,7 @@ app = {side}_app(Path(__file__).parent.parent)
 
 def init_app(folder: Path, settings: Mapping[str, Any], report: Report) -> list[Path]:
     """Make the app of some settings, and its deployment where clients have streams of their own."""
+    settings = end_as_setting(settings)
     stream = (settings.get("flower") or {}).get("stream") or {}
     if folder.exists() and any(folder.iterdir()) and not (folder / CONFIG).exists():
         raise FedadeError(f"{folder} is not empty and holds no app; choose another folder")

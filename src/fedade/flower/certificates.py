@@ -51,8 +51,6 @@ def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], 
         public = _ssh_public(load_ssh_key(files.key))
         if not files.public_key.exists():
             made.append(_write(files.public_key, public))
-        if not files.local_certificate.exists():
-            made += _make_server(folder, files.local_certificate, files.local_key, (), days)
     return made
 
 
@@ -73,15 +71,12 @@ class NodeFiles(NamedTuple):
     """Private; the node proves with it who it is."""
     public_key: Path
     """To be registered with the SuperLink."""
-    local_certificate: Path
-    """For the service that a SuperNode offers to its own programs on its own machine."""
-    local_key: Path
 
     @classmethod
     def of(cls, folder: Path, node: str) -> "NodeFiles":
         """The files of a node in a folder of certificates."""
         place = folder / NODES / node
-        return cls(place / "node.key", place / "node.key.pub", place / "local.pem", place / "local.key")
+        return cls(place / "node.key", place / "node.key.pub")
 
 
 def _make_authority(folder: Path, days: int) -> list[Path]:

@@ -45,6 +45,10 @@ class Progress:
     """Rows of the trace since the last checkpoint."""
 
 
+MOST_FILES = 256
+"""Files of rows that are kept apart; more become one."""
+
+
 def count(tally: dict[str, int], client: str) -> None:
     """One more of a client."""
     tally[client] = tally.get(client, 0) + 1
@@ -62,6 +66,7 @@ def save(folder: Path, progress: Progress, members: list[Member]) -> None:
     content = {name: getattr(progress, name) for name in _FIELDS}
     content |= {"members": [_plain(member) for member in members], "format": FORMAT, "written_by": __version__}
     storage.save_tensors(folder / FILE, named, {"progress": json.dumps(content)})
+    _join_rows(folder)
 
 
 def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
@@ -89,9 +94,26 @@ def rows(folder: Path, turn: int) -> list[PlainRow]:
     return rows_of([trace.read(path) for path in kept])
 
 
-def discard(folder: Path) -> None:
-    """Remove what only an unfinished run needs."""
-    for path in (*folder.glob("rows-*.parquet"), folder / FILE):
+def _join_rows(folder: Path) -> None:
+    """Make one file of many; a kill in between leaves rows twice, of which a trace takes one."""
+    files = sorted(folder.glob("rows-*.parquet"))
+    if len(files) > MOST_FILES:
+        trace.write(files[-1], stored_rows(rows_of([trace.read(path) for path in files])))
+        for path in files[:-1]:
+            path.unlink(missing_ok=True)
+
+
+def shared_after(run: Path, form: Tree) -> Tree:
+    """The shared layers that an earlier run ended or was stopped with."""
+    found = sorted(run.glob(f"cells/**/{FILE}"))
+    if len(found) != 1:
+        raise FedadeError(f"after: {run} holds no checkpoint of a run on real streams; name the folder of one")
+    return tree_like(form, _below(storage.load_tensors(found[0])[0], "shared/"))
+
+
+def discard(folder: Path, *, rows_only: bool) -> None:
+    """Remove what only an unfinished run needs; another run can begin with the layers of one that keeps them."""
+    for path in (*folder.glob("rows-*.parquet"), *(() if rows_only else (folder / FILE,))):
         path.unlink(missing_ok=True)
 
 

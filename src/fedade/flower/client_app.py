@@ -7,28 +7,32 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedade.adapter.adapter import Adapter
+from fedade.core import storage
 from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
 from fedade.core.importing import only_imports
+from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
 from fedade.flower.bundle import read_bundle
 from fedade.flower.identity import Identity
+from fedade.flower.inheritance import inherited
 from fedade.flower.privacy import clipped
-from fedade.flower.settings import FlowerTask, PartitionStream, read_task
+from fedade.flower.settings import CONFIG, FlowerTask, PartitionStream, read_task
 from fedade.flower.snapshots import Store
 from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
-from fedade.flower.turns import Client
+from fedade.flower.turns import AfterTurn, Client
 from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
 from fedade.scenarios.building import build_scenario
 
 log = logging.getLogger("flwr.fedade")
 
 
-def client_app(folder: Path) -> ClientApp:
-    """The client of the task in an app's folder."""
+def client_app(folder: Path, then: AfterTurn = lambda *_: None) -> ClientApp:
+    """The client of the task in an app's folder; `then` is told of every turn."""
     app = ClientApp()
 
     @app.query("hello")
@@ -38,12 +42,12 @@ def client_app(folder: Path) -> ClientApp:
 
     @app.train("turn")
     def turn(message: Message, context: Context) -> Message:
-        return Message(answer_record(_answer(folder, message, context)), reply_to=message)
+        return Message(answer_record(_answer(folder, message, context, then)), reply_to=message)
 
     return app
 
 
-def _answer(folder: Path, message: Message, context: Context) -> Answer:
+def _answer(folder: Path, message: Message, context: Context, then: AfterTurn) -> Answer:
     """The client's answer; of a failure the server learns that it happened, and only the client's own log why."""
     nonce = ""
     try:
@@ -51,7 +55,7 @@ def _answer(folder: Path, message: Message, context: Context) -> Answer:
         nonce = instruction.nonce
         identity = Identity.of(context.node_config, context.run_config)
         with only_imports(identity.imports):
-            return make_client(_task(folder), identity, instruction.run).take_turn(instruction)
+            return _client(folder, identity, instruction.run).take_turn(instruction, then)
     except FedadeError as error:
         log.error("turn failed: %s", error)
     except Exception:
@@ -60,20 +64,30 @@ def _answer(folder: Path, message: Message, context: Context) -> Answer:
 
 
 def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
-    """The client of one message, from the task and its identity."""
+    """The client of a run, from the task and its identity."""
     method = task.method()
     stream, deployment, labelled = _surroundings(task, identity)
     privacy = task.flower.privacy
+    store = Store(
+        identity.state_of(run), method.begin(context_before_first_batch(deployment)), method.model_dump_json()
+    )
     return Client(
         method,
         deployment,
         stream,
-        Store(identity.state_of(run), method.begin(context_before_first_batch(deployment)), method.model_dump_json()),
+        store,
         task.flower,
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
         labelled,
+        _adapter(deployment, method),
+        None if task.deployment is None else inherited(store, task),
     )
+
+
+def _adapter(deployment: Deployment, method: Method) -> Adapter | None:
+    """What predicts by the client's state; None of methods that are for the simulator only."""
+    return None if method.card.oracle or method.replays_rates_of else Adapter(deployment, method)
 
 
 def _surroundings(
@@ -99,12 +113,18 @@ def stored_deployment(task: FlowerTask, path: Path | None) -> Deployment:
     return deployment
 
 
-# In a deployment each message has a process of its own; in a simulation one process plays many clients.
+# A node is one client; in a simulation one process plays many.
 
 
 @lru_cache(maxsize=1)
 def _task(folder: Path) -> FlowerTask:
     return read_task(folder)
+
+
+@lru_cache(maxsize=1)
+def _client(folder: Path, identity: Identity, run: str) -> Client:
+    storage.write_bytes(identity.state_of(run) / CONFIG, (folder / CONFIG).read_bytes())  # what its states are of
+    return make_client(_task(folder), identity, run)
 
 
 @lru_cache(maxsize=1)

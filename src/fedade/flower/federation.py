@@ -1,4 +1,4 @@
-"""The programs of a federation on this machine: a SuperLink, SuperNodes, and the client that submits runs."""
+"""The programs of a federation on this machine: a SuperLink, nodes, and the client that submits runs."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,15 +72,21 @@ class FlowerFederation:
         words = ["--host", HOST, "--port", str(self.port), "--disable-runtime-dependency-installation"]
         words += ["--database", str(self.database)]
         if self.certificates is None:
-            return self._process("superlink", "flower-superlink", [*words, "--insecure"])
+            return self._process("superlink", [flower_program("flower-superlink")], [*words, "--insecure"])
         words += _tls(self.certificates, self.certificates / SERVER, self.certificates / SERVER_KEY)
         words += ["--enable-supernode-auth"]
-        return self._process("superlink", "flower-superlink", words, {NODES_VARIABLE: str(self.names_file)})
+        variables = {NODES_VARIABLE: str(self.names_file)}
+        return self._process("superlink", [flower_program("flower-superlink")], words, variables)
 
-    def supernode(self, name: str, port: int, node_config: dict[str, str]) -> Process:
-        """A client's end of the network."""
-        words = supernode_words(self.certificates, name, self.address, port, node_config)
-        return self._process(name, "flower-supernode", words)
+    def nodes(self, name: str, node_configs: Sequence[Mapping[str, str]]) -> Process:
+        """The clients' end of the network: one program for one or several."""
+        words = ["flower", "nodes", "--superlink", self.address]
+        words += ["--insecure"] if self.certificates is None else ["--root-certificates", str(self.certificates / CA)]
+        for config in node_configs:
+            words += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())]
+            if self.certificates is not None:
+                words += ["--key", str(NodeFiles.of(self.certificates, config["client"]).key)]
+        return self._process(name, [sys.executable, "-m", "fedade"], words)
 
     def write_connection(self) -> None:
         """Tell Flower's command line where the SuperLink is."""
@@ -102,34 +108,14 @@ class FlowerFederation:
         return environment(self._home("superlink"))
 
     def _process(
-        self, name: str, program: str, words: list[str], variables: Mapping[str, str] | None = None
+        self, name: str, program: list[str], words: list[str], variables: Mapping[str, str] | None = None
     ) -> Process:
-        return Process(
-            name,
-            [flower_program(program), *words],
-            environment(self._home(name)) | dict(variables or {}),
-            self.folder / "logs" / f"{name}.log",
-        )
+        log = self.folder / "logs" / f"{name}.log"
+        return Process(name, [*program, *words], environment(self._home(name)) | dict(variables or {}), log)
 
     def _home(self, name: str) -> Path:
         """A home for each: clients that install the same app at the same time would meet in a common one."""
         return self.folder / "homes" / name
-
-
-def supernode_words(
-    certificates: Path | None, name: str, superlink: str, port: int, node_config: Mapping[str, str]
-) -> list[str]:
-    """What Flower's SuperNode is called with; without certificates, without TLS and node authentication.
-
-    The port is that of the service for its own programs: two nodes of a host need two.
-    """
-    settings = " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())
-    words = ["--superlink", superlink, "--host", HOST, "--port", str(port), "--node-config", settings]
-    if certificates is None:
-        return [*words, "--insecure"]
-    files = NodeFiles.of(certificates, name)
-    words += _tls(certificates, files.local_certificate, files.local_key)
-    return [*words, "--root-certificates", str(certificates / CA), "--auth-supernode-private-key", str(files.key)]
 
 
 def _tls(certificates: Path, certificate: Path, key: Path) -> list[str]:

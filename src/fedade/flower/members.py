@@ -18,7 +18,7 @@ class Member:
     number: int
     """Its place in the run: what draws and the trace call the client."""
     node: int | None = None
-    """Flower's id of its SuperNode, while that is known."""
+    """Flower's id of its node, while that is known."""
     absent: bool = False
     """It left a message unanswered, and is not waited for until it is heard of again."""
     base: int = -1
@@ -33,10 +33,21 @@ class Member:
     """What it alone is told about that round."""
     counted: list[str] = field(default_factory=list)
     """Digests of its last updates that counted, none of which counts again."""
+    last_seen: float = 0.0
+    """When its last answer came that counted, in seconds since 1970."""
+    trouble: str = ""
+    """What was wrong with its last answer; empty where nothing was."""
+    measures: dict[str, float] = field(default_factory=dict)
+    """Single numbers that it told of the last timestep it closed."""
     participated: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
     """Bytes of the method's exchanges in the open timestep, as the simulator counts them."""
+
+    @property
+    def away(self) -> bool:
+        """Whether it is not waited for."""
+        return self.absent or self.node is None
 
 
 Names = Callable[[], Mapping[int, str] | None]

@@ -17,7 +17,6 @@ from fedade.core.errors import FedadeError
 
 GRACE_SECONDS = 8.0
 RETRY_SECONDS = 3.0
-REVIVAL_SECONDS = 180.0
 
 _MARK = "FEDADE_PROCESS"
 _PROC = Path("/proc")
@@ -131,23 +130,17 @@ def _kill(pid: int) -> None:
 
 @dataclass
 class Supervised:
-    """A SuperNode that is started again when it is killed, as a service manager would."""
+    """A program that is started again when it is killed, as a service manager would."""
 
     process: Process
-    killed: float | None = None
     tried: float = 0.0
 
     def revive(self) -> None:
-        """Start it if it was killed; an end of its own accord is an error, unless it is just coming back.
-
-        For about a minute after a kill the SuperLink takes the node for alive and refuses it, so it tries again.
-        """
+        """Start it if it was killed; an end of its own accord is an error."""
         code, now = self.process.ended(), time.monotonic()
         if code is None or now - self.tried < RETRY_SECONDS:
             return
-        if code < 0:
-            self.killed = now
-        elif self.killed is None or now - self.killed > REVIVAL_SECONDS:
+        if code >= 0:
             words = self.process.last_words()
             raise FedadeError(f"{self.process.name} ended with code {code}: {words}; log: {self.process.log}")
         self.tried = now

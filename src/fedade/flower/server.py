@@ -74,8 +74,8 @@ class Server:
     """Called after each timestep with the rows that clients have reported since."""
 
     def run(self) -> list[PlainRow]:
-        """All rows of the trace, once every timestep is closed."""
-        last = self.task.experiment.scenario.num_timesteps * self.task.rounds
+        """All rows of the trace, once every timestep is closed; of a run without end, never."""
+        last = math.inf if self.task.timesteps is None else self.task.timesteps * self.task.rounds
         opened = time.monotonic()
         while self.progress.turn <= last:
             begun = time.monotonic()
@@ -198,9 +198,11 @@ class Server:
                 raise FedadeError("it repeats an update that counted already")
         except FedadeError as error:
             count(self.progress.refused, member.name)
+            member.trouble = f"answer refused: {one_line(error)}"
             log.warning("answer of %s refused: %s", member.name, one_line(error))
             return None
         if answer.outcome is TurnOutcome.failed:
+            member.trouble = "its turn failed; its own log says why"
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
             return None
         if answer.restarted:
@@ -230,11 +232,15 @@ class Server:
 
     def _settle(self, member: Member, answer: Answer, timestep: int) -> None:
         """An answer that counts: the client has finished its last round, and is where the turn put it."""
+        member.last_seen, member.trouble = time.time(), ""
         if answer.outcome is TurnOutcome.bad_batch:
+            member.trouble = "it set a bad batch aside; its own log says why"
             count(self.progress.quarantined, member.name)
             log.warning("%s set a bad batch aside in turn %d; its own log says why", member.name, self.progress.turn)
         if answer.row is not None:
             self.progress.rows.append(plain_row(member, answer.row))
+            told = answer.row.measures.items()
+            member.measures = {name: value for name, value in told if not isinstance(value, list)}
         if member.timestep != timestep:
             member.participated = member.bytes_sent = member.bytes_received = 0
         member.base, member.timestep = self.progress.turn, timestep

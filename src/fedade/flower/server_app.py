@@ -2,9 +2,11 @@
 
 import os
 import secrets
+import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import filelock
 from flwr.app import Context
@@ -14,7 +16,7 @@ from fedade.core import trace
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener, Listeners
-from fedade.core.method import with_rounds
+from fedade.core.method import Shared, with_rounds
 from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
@@ -37,6 +39,7 @@ from fedade.runner.store import CellFolder, claim
 from fedade.scenarios.building import build_deployment
 
 PREDECESSOR_SECONDS = 60.0
+MEMBER_FIELDS = ("name", "timestep", "last_seen", "trouble", "measures")
 
 
 def server_app(folder: Path) -> ServerApp:
@@ -46,20 +49,24 @@ def server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
-        stored = context.run_config.get("deployment")
-        serve(read_task(folder), grid, out, Path(str(stored)) if stored else None)
+        stored, after = (_path(context.run_config.get(key)) for key in ("deployment", "after"))
+        serve(read_task(folder), grid, out, stored, after)
 
     return app
 
 
-def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def _path(said: object) -> Path | None:
+    return Path(str(said)) if said else None
+
+
+def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, after: Path | None = None) -> None:
     """Run a task, or continue it from its last checkpoint, and write the run folder that the simulator would."""
     claim(out, CONFIG, task.experiment.identity())  # a folder that is not ours gets no word of ours, either
     write_status(out, {})
     try:
         # A server whose SuperLink was killed notices that only after some seconds, and may still write.
         with filelock.FileLock(out / ".flower.lock", timeout=PREDECESSOR_SECONDS):
-            adapt(task, grid, out, stored)
+            adapt(task, grid, out, stored, after)
         run(task.experiment, out)
     except filelock.Timeout as error:
         raise FedadeError(f"{out} is in use by another Flower run; wait for it or choose another --out") from error
@@ -68,7 +75,7 @@ def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -
         raise
 
 
-def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -> None:
+def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, after: Path | None = None) -> None:
     """The part of a run that needs its clients: all timesteps that are not done yet, and then the trace."""
     (cell,) = cells_of(task.experiment)
     place = CellFolder(out, cell)
@@ -76,7 +83,7 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -
         return
     place.begin({"deployment": task.deployment or "built from the scenario"})
     trackers = trackers_named(task.flower.track, out)
-    server = make_server(task, grid, out, place, stored, Listeners(trackers))
+    server = make_server(task, grid, out, place, stored, Listeners(trackers), after)
     try:
         rows = server.run()
     finally:
@@ -87,12 +94,18 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None) -
     table = whole_trace(rows, labels, joined, task.experiment.scenario.num_timesteps)
     table = table.replace_schema_metadata({"seconds": f"{server.progress.seconds:.3f}"})
     trace.write(place.trace, table)
-    checkpoint.discard(place.path)
+    checkpoint.discard(place.path, rows_only=task.deployment is not None)
     write_status(out, {"finished": True, **_figures(server)})
 
 
 def make_server(
-    task: FlowerTask, grid: Grid, out: Path, place: CellFolder, stored: Path | None, listener: Listener
+    task: FlowerTask,
+    grid: Grid,
+    out: Path,
+    place: CellFolder,
+    stored: Path | None,
+    listener: Listener,
+    after: Path | None = None,
 ) -> Server:
     """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
     deployment, folder, cell = _deployment(task, stored), place.path, place.info
@@ -111,7 +124,7 @@ def make_server(
     if before is None:
         roster.number_by_name()
     settings = {"method": method.model_dump(mode="json"), "deployment": task.deployment}
-    progress = before[0] if before else Progress(secrets.token_hex(8), 0, start, settings=settings)
+    progress = before[0] if before else _beginning(start, after, settings)
     if progress.settings != settings:
         raise FedadeError(
             f"{out} was begun with other settings of {task.method_name} or another deployment; choose --out"
@@ -120,10 +133,9 @@ def make_server(
     if (privacy := task.flower.privacy) is not None and federated is not None:
         refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
         account = PrivacyAccount.open(privacy, folder / "privacy.json", len(roster))
-    timesteps = task.experiment.scenario.num_timesteps
 
     def on_timestep(done: int, reported: list[PlainRow]) -> None:
-        write_status(out, {"timestep": done, "timesteps": timesteps, **_figures(server)})
+        write_status(out, {"timestep": done, "timesteps": task.timesteps, **_figures(server)})
         for timestep, rows in by_timestep(reported).items():
             listener.on_rows(cell, timestep, partial(columns, rows))
 
@@ -131,6 +143,13 @@ def make_server(
 
     server = Server(task, federated, deployment, forms, exchange, roster, progress, folder, account, on_timestep)
     return server
+
+
+def _beginning(start: Shared, after: Path | None, settings: dict[str, Any]) -> Progress:
+    """A new run, with the layers as deployed or those of an earlier run."""
+    if after is None:
+        return Progress(secrets.token_hex(8), 0, start, settings=settings)
+    return Progress(secrets.token_hex(8), 0, checkpoint.shared_after(after, start), version=1, settings=settings)
 
 
 def _deployment(task: FlowerTask, stored: Path | None) -> Deployment:
@@ -143,7 +162,12 @@ def _figures(server: Server) -> dict[str, object]:
     """What a run tells beside its trace."""
     return {
         "turns": server.progress.turn,
+        "seconds": round(server.progress.seconds, 3),
+        "updated": time.time(),
         "clients": [member.name for member in server.roster],
+        "members": [
+            {name: getattr(member, name) for name in MEMBER_FIELDS} | {"away": member.away} for member in server.roster
+        ],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
         "impostors": server.roster.impostors,

@@ -1,20 +1,20 @@
-"""What a service manager starts: a SuperLink behind its gate, and a SuperNode."""
+"""What a service manager starts: a SuperLink behind its gate, and the node of a client."""
 
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import uvicorn
 
 from fedade.core.errors import FedadeError
-from fedade.flower.certificates import NODES, SERVER, SERVER_KEY, TRUSTED, NodeFiles
-from fedade.flower.federation import FlowerFederation, environment, free_ports, supernode_words, wait_for_port
+from fedade.flower.certificates import CA, NODES, SERVER, SERVER_KEY, TRUSTED, NodeFiles
+from fedade.flower.federation import FlowerFederation, wait_for_port
+from fedade.flower.fleet_link import Address
 from fedade.flower.gate import Gate
-from fedade.flower.processes import Process, ProcessGroup, flower_program, interruptible
+from fedade.flower.hosting import run_nodes
+from fedade.flower.processes import Process, ProcessGroup, interruptible
 
 log = logging.getLogger("fedade.gate")
 
@@ -86,16 +86,10 @@ def _key_files(certificates: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in (certificates / NODES).glob("*/node.key.pub")}
 
 
-def run_supernode(
-    certificates: Path, name: str, superlink: str, state_dir: Path, node_config: Mapping[str, str], port: int | None
-) -> NoReturn:
-    """Become the SuperNode of a client, which runs apps that the fleet's operator has signed, and no others."""
-    if not (certificates / TRUSTED).is_file():
-        raise FedadeError(f"{certificates / TRUSTED} is missing; copy it from where `fedade flower certs` wrote it")
-    if not NodeFiles.of(certificates, name).key.is_file():
-        raise FedadeError(f"{NodeFiles.of(certificates, name).key} is missing; copy the key of client {name}")
-    said = {"client": name, "state-dir": str(state_dir), **node_config}
-    words = supernode_words(certificates, name, superlink, port or free_ports(1)[0], said)
-    words += ["--trusted-entities", str(certificates / TRUSTED)]
-    program = flower_program("flower-supernode")
-    os.execve(program, [program, *words], environment(state_dir / ".flwr" / name))  # noqa: S606
+def run_client(certificates: Path, superlink: str, node_config: Mapping[str, str]) -> None:
+    """Be the node of a client, which takes part in runs of apps that the fleet's operator has signed and no others."""
+    files = NodeFiles.of(certificates, node_config["client"])
+    for path in (certificates / TRUSTED, files.key):
+        if not path.is_file():
+            raise FedadeError(f"{path} is missing; copy it from where `fedade flower certs` wrote it")
+    run_nodes([(Address(superlink, certificates / CA, files.key, certificates / TRUSTED), node_config)])

@@ -45,7 +45,7 @@ class FolderStream(_Frozen):
 
     kind: Literal["folder"]
     path: Path
-    """On the client; its SuperNode may name another: `--node-config 'stream="/data/batches"'`."""
+    """On the client; its node may name another: `--node-config 'stream="/data/batches"'`."""
 
 
 class ImportedStream(_Frozen):
@@ -93,6 +93,8 @@ class FlowerSettings(_Frozen):
     """Share of the clients that a turn needs an answer from; of its participants, where there are any."""
     timestep_seconds: float = Field(0.0, ge=0)
     """Shortest time from one timestep to the next."""
+    endless: bool = False
+    """The run goes on until it is stopped; written as `scenario.num_timesteps: null`."""
     stream: StreamSettings = PartitionStream()
     share: Annotated[Literal["everything"] | tuple[str, ...], BeforeValidator(_everything_or_columns)] = ()
     """Columns of the trace that clients may tell the server: the diagnostics that the user agrees to share."""
@@ -142,6 +144,11 @@ class FlowerTask(_Frozen):
         return self.experiment.seed
 
     @property
+    def timesteps(self) -> int | None:
+        """How many there are; None: no end."""
+        return None if self.flower.endless else self.experiment.scenario.num_timesteps
+
+    @property
     def rounds(self) -> int:
         """Exchanges per timestep: a method without rounds needs one, to observe."""
         return self.experiment.protocol.rounds if self.method().has_rounds else 1
@@ -162,9 +169,18 @@ class FlowerTask(_Frozen):
         return {**self.experiment.as_plain(), "flower": self.flower.as_plain(), "deployment": self.deployment}
 
 
+def end_as_setting(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which `scenario.num_timesteps: null` became `flower.endless`: the simulator always has an end."""
+    scenario, flower = dict(settings.get("scenario") or {}), settings.get("flower") or {}
+    if scenario.get("num_timesteps", 0) is not None:
+        return dict(settings)
+    del scenario["num_timesteps"]
+    return {**settings, "scenario": scenario, "flower": {**flower, "endless": True}}
+
+
 def task_from(settings: Mapping[str, Any]) -> FlowerTask:
     """Validate an experiment's settings with a `flower` group beside them."""
-    rest = in_present_words({"methods": ["fed-ade"], **settings})
+    rest = in_present_words({"methods": ["fed-ade"], **end_as_setting(settings)})
     flower, deployment = rest.pop("flower", None) or {}, rest.pop("deployment", None)
     experiment = experiment_from(rest)
     try:
@@ -177,6 +193,7 @@ def task_from(settings: Mapping[str, Any]) -> FlowerTask:
             said = f"there is no such setting{hint(str(found['loc'][0]), FlowerSettings.model_fields)}"
         raise FedadeError(f"{path}: {said}") from error
     _refuse_unfit(task)
+    _refuse_unfit_end(task.flower)
     return task
 
 
@@ -214,3 +231,10 @@ def _refuse_unfit(task: FlowerTask) -> None:
         raise FedadeError("flower.clients: privacy needs the names of all clients, whose number its account rests on")
     if flower.stream.kind != "partition" and task.deployment is None:
         raise FedadeError("deployment: real streams need a stored deployment; `fedade flower init` writes one")
+
+
+def _refuse_unfit_end(flower: FlowerSettings) -> None:
+    if flower.endless and flower.stream.kind == "partition":
+        raise FedadeError("scenario.num_timesteps: a run without end needs a real stream; that of a trial ends")
+    if flower.endless and not flower.timestep_seconds:
+        raise FedadeError("flower.timestep_seconds: a run without end needs the time from one timestep to the next")

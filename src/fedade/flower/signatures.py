@@ -1,14 +1,17 @@
-"""Apps that a fleet's operator has signed: nodes run these and no others, by Flower's own `--trusted-entities`."""
+"""Apps that a fleet's operator has signed, in Flower's own form: nodes take part in runs of these and of no others."""
 
 import base64
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.build import build_fab_from_disk
 from flwr.proto.fab_pb2 import GetFabResponse
-from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
+from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign, verify_signature
 
 from fedade.core import storage
 from fedade.flower.certificates import APP_KEY, TRUSTED, load_ssh_key
@@ -28,6 +31,19 @@ def sign_app(app: Path, certificates: Path) -> Path:
     path = certificates / APPS / f"{digest.hex()}.json"
     storage.write_json(path, {"key": identity, "signed_at": now, "signature": signature})
     return path
+
+
+def is_signed(content: bytes, verifications: Mapping[str, str], trusted: Path) -> bool:
+    """Whether a key that a node trusts has signed an app's bundle."""
+    keys, digest = storage.read_yaml(trusted), hashlib.sha256(content).digest()
+    for identity, said in verifications.items():
+        key = load_ssh_public_key(keys[identity].encode()) if identity in keys else None
+        if isinstance(key, Ed25519PublicKey):
+            signed = json.loads(said)
+            message = create_message_to_sign(digest, signed["signed_at"])
+            if verify_signature(key, message, base64.urlsafe_b64decode(signed["signature"])):
+                return True
+    return False
 
 
 def with_signature(response: bytes, certificates: Path) -> bytes:

@@ -1,6 +1,7 @@
 """A client's state on its own disk: one file per turn, whole or absent, whatever kills the process."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from fedade.core.version import __version__
 from fedade.flower.streams import START, Hidden
 from fedade.flower.wire import Named, tree_like
 
-FORMAT = 1
-"""Version of the files; raised when older ones could no longer be read."""
+FORMAT = 2
+"""Version of the files. Version 1, which lacks the shared layers, is read too; tests/flower/states holds examples."""
 
 BEGINNING = -1
 """The turn before the first."""
@@ -46,6 +47,8 @@ class Snapshot:
     opened: Opened | None = None
     round_key: int | None = None
     """Key of the round whose personal step is still to come, with the next message."""
+    shared: Named = field(default_factory=dict)
+    """The shared layers as they last came, to predict with; empty: those deployed."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Store:
             return None
         named, metadata = storage.load_tensors(path)
         content = json.loads(metadata["snapshot"])
-        if content["format"] != FORMAT:
+        if content["format"] not in (1, FORMAT):
             raise FedadeError(
                 f"{path} has format {content['format']} of fedade {content.get('written_by', 'an earlier version')}, "
                 f"this is format {FORMAT} of fedade {__version__}; use the version that wrote it"
@@ -74,11 +77,18 @@ class Store:
             raise FedadeError(f"{path} was begun with other settings ({before} there, {self.settings} now)")
         client = tree_like(self.form, _below(named, "client/"))
         opened = None if content["opened"] is None else _opened(content["opened"], named)
-        return Snapshot(client, content["cursor"], content["timestep"], opened, content["round_key"])
+        told = (content["cursor"], content["timestep"], opened, content["round_key"])
+        return Snapshot(client, *told, _below(named, "shared/"))
+
+    def cursor_at(self, turn: int) -> str:
+        """Where the stream stood after a turn, whatever method the state is of."""
+        content = json.loads(storage.load_metadata(self._path(turn))["snapshot"])
+        return str(content["cursor"])
 
     def save(self, turn: int, snapshot: Snapshot) -> None:
         """Write the state after a turn."""
         named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
+        named |= {f"shared/{name}": leaf for name, leaf in snapshot.shared.items()}
         content: dict[str, Any] = {
             "format": FORMAT,
             "written_by": __version__,
@@ -109,8 +119,21 @@ class Store:
         """Keep why a batch was set aside, for whoever sends them; the same again if the turn is repeated."""
         storage.write_bytes(self.folder / "quarantine" / f"{batch[:200]}.txt", f"{reason}\n".encode(), private=True)
 
+    def quarantined(self) -> dict[str, str]:
+        """Batches that were set aside, with their reasons."""
+        return {path.stem: path.read_text().strip() for path in sorted(self.folder.glob("quarantine/*.txt"))}
+
     def _path(self, turn: int) -> Path:
         return self.folder / f"turn-{turn:08d}.safetensors"
+
+
+def newest_state(folders: Iterable[Path]) -> tuple[Path, int] | None:
+    """The folder and turn of the state that was written last; None where there is none."""
+    turns = [path for folder in folders for path in folder.glob("turn-*.safetensors")]
+    if not turns:
+        return None
+    newest = max(turns, key=lambda path: (path.stat().st_mtime, path.name))
+    return newest.parent, int(newest.stem.removeprefix("turn-"))
 
 
 def _opened(content: dict[str, Any], named: Named) -> Opened:

@@ -58,6 +58,15 @@ class ClientStream(Protocol):
         """An independent draw of the same timestep, where that exists."""
         ...
 
+    def waiting(self, cursor: str) -> int | None:
+        """Batches that have come and were not taken; None where nobody knows."""
+        ...
+
+    @property
+    def answers(self) -> Path | None:
+        """Where predictions of batches are wanted."""
+        ...
+
 
 @dataclass(frozen=True)
 class SimulatedStream:
@@ -74,6 +83,15 @@ class SimulatedStream:
         """The scenario's independent draw."""
         return self._draw(timestep, "fresh")
 
+    def waiting(self, cursor: str) -> int | None:
+        """The next batch comes with the clock."""
+        return None
+
+    @property
+    def answers(self) -> Path | None:
+        """Nowhere."""
+        return None
+
     def _draw(self, timestep: int, purpose: str) -> ClientBatch:
         drawn = self.streams.draw(np.array([self.client]), timestep, purpose)
         inputs, labels, prior, severity = (part[0] for part in drawn.tensors)
@@ -88,16 +106,28 @@ class Folder:
 
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
         """The first file whose name comes after the last one taken."""
-        if not self.path.is_dir():
-            raise FedadeError(f"stream folder {self.path} does not exist; make it, or name another in --node-config")
-        # Whoever writes a batch renames it into place; what begins with a dot is still being written.
-        arrived = (path for path in self.path.iterdir() if path.suffix in (".npy", ".npz") and path.name[0] != ".")
-        names = sorted(path.name for path in arrived if path.name > cursor)
-        return ClientBatch(_read(self.path / names[0]), names[0]) if names else None
+        names = self._after(cursor)
+        return ClientBatch(_read(self.path / min(names)), min(names)) if names else None
 
     def fresh(self, timestep: int) -> ClientBatch | None:
         """Nothing: real data come once."""
         return None
+
+    def waiting(self, cursor: str) -> int | None:
+        """Files whose names come after the last one taken."""
+        return len(self._after(cursor)) if self.path.is_dir() else None
+
+    @property
+    def answers(self) -> Path | None:
+        """A folder beside the batches."""
+        return self.path / "predictions"
+
+    def _after(self, cursor: str) -> list[str]:
+        if not self.path.is_dir():
+            raise FedadeError(f"stream folder {self.path} does not exist; make it, or name another in --node-config")
+        # Whoever writes a batch renames it into place; what begins with a dot is still being written.
+        arrived = (path for path in self.path.iterdir() if path.suffix in (".npy", ".npz") and path.name[0] != ".")
+        return [path.name for path in arrived if path.name > cursor]
 
 
 @dataclass(frozen=True)
@@ -120,6 +150,15 @@ class Imported:
 
     def fresh(self, timestep: int) -> ClientBatch | None:
         """Nothing: real data come once."""
+        return None
+
+    def waiting(self, cursor: str) -> int | None:
+        """Only the function knows."""
+        return None
+
+    @property
+    def answers(self) -> Path | None:
+        """Nowhere: ask the node."""
         return None
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedade.core.events import Report
@@ -11,10 +12,10 @@ from fedade.flower.settings import read_task
 POLL_SECONDS = 5.0
 
 
-def submit_and_watch(app: Path, connection: str, out: Path, deployment: Path | None, report: Report) -> tuple[int, str]:
+def submit_and_watch(app: Path, connection: str, paths: Mapping[str, Path | None], report: Report) -> tuple[int, str]:
     """The run's id and how it ended; a run that fails is an error, here as it should be in Flower."""
     read_task(app)  # mistakes in the configuration are told here, not in a log on another host
-    run_config = {"out": str(out)} if deployment is None else {"out": str(out), "deployment": str(deployment)}
+    run_config = {name: str(path) for name, path in paths.items() if path is not None}
     run = submit(str(app), connection, run_config, os.environ)
     while True:
         status, details = run_status(connection, run, os.environ)

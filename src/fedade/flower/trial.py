@@ -64,21 +64,20 @@ class Trial:
         certificates = None if self.insecure else folder / "certificates"
         if certificates is not None:
             make_certificates(certificates, LOOPBACK, names, DAYS)
-        port, *node_ports = free_ports(1 + len(names))
+        (port,) = free_ports(1)
         federation = FlowerFederation(folder, certificates, port)
         federation.write_connection()
         federation.database.unlink(missing_ok=True)  # of a trial that was cut off, with other ports
         superlink = processes.start(federation.superlink())
+        configs = [{"client": name, "state-dir": str(folder / "state"), "imports": ANYTHING} for name in names]
+        # They wait for the SuperLink, and until they are registered.
+        nodes = Supervised(processes.start(federation.nodes("nodes", configs)))
         wait_for_port(superlink, port)
         federation.register()
-        nodes = []
-        for name, node_port in zip(names, node_ports, strict=True):
-            node_config = {"client": name, "state-dir": str(folder / "state"), "imports": ANYTHING}
-            nodes.append(Supervised(processes.start(federation.supernode(name, node_port, node_config))))
         run = submit(str(folder / "app"), CONNECTION, {"out": str(self.out)}, federation.environment)
         self._watch(federation, run, superlink, nodes)
 
-    def _watch(self, federation: FlowerFederation, run: int, superlink: Process, nodes: list[Supervised]) -> None:
+    def _watch(self, federation: FlowerFederation, run: int, superlink: Process, nodes: Supervised) -> None:
         """Until the run has ended."""
         timesteps, asked = self.task.experiment.scenario.num_timesteps, time.monotonic()
         while True:
@@ -94,8 +93,7 @@ class Trial:
                     f"the SuperLink ended ({superlink.ended()}); start the same command again to continue from the "
                     f"last timestep; log: {superlink.log}"
                 )
-            for node in nodes:
-                node.revive()
+            nodes.revive()
             if time.monotonic() - asked > LIST_SECONDS:
                 asked = time.monotonic()
                 refuse_failed(run, *run_status(CONNECTION, run, federation.environment))

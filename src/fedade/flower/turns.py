@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fedade.core import tree
+from fedade.adapter.adapter import Adapter
+from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
 from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
@@ -22,6 +24,9 @@ from fedade.flower.streams import BadBatchError, ClientBatch, ClientStream
 from fedade.flower.wire import Answer, Instruction, Named, ReportedRow, TurnOutcome, named_leaves, tree_like
 
 log = logging.getLogger("flwr.fedade")
+
+AfterTurn = Callable[["Client", Snapshot], None]
+"""Told of a client and what it remembers after a turn."""
 
 Clip = Callable[[Named, Named], Named]
 """From an update and the shared layers that it started from, to the update that may be sent."""
@@ -40,17 +45,25 @@ class Client:
     clip: Clip | None = None
     labelled: Reference | ReferenceRows | None = None
     """Its own labelled data; None: it trains on what ships with the deployment."""
+    adapter: Adapter | None = None
+    """Predicts by what was learned; None: nobody asks."""
+    beginning: Snapshot | None = None
+    """What it brings into the run from earlier ones; None: it begins as deployed."""
 
     @torch.no_grad()
-    def take_turn(self, told: Instruction) -> Answer:
-        """Finish the last round, close the last timestep, open the next, take part in the round; then remember."""
+    def take_turn(self, told: Instruction, then: AfterTurn = lambda *_: None) -> Answer:
+        """Finish the last round, close the last timestep, open the next, take part in the round; then remember.
+
+        What was remembered, `then` is told.
+        """
         before, restarted = self._state_at(told.base)
-        shared = self._shared(told)
+        shared = self._shared_of(told.shared if told.version else {})
         now = self._personalised(before, shared, told.downlink)
         row, outcome = None, TurnOutcome.done
         if told.timestep != now.timestep:
             now = self._personalised_at_end(now, shared)
             row = self._closed(now, shared)
+            self._publish(now, shared)
             now = replace(now, opened=None)
             if told.timestep:
                 now, outcome = self._opened(now, shared, told)
@@ -60,21 +73,45 @@ class Client:
         if told.trains and now.opened is not None:
             now, uplink = self._trained(now, now.opened, shared, told.round_key)
             answer = replace(answer, samples=len(now.opened.inputs) if now.opened else 0, uplink=uplink)
+        now = replace(now, shared=told.shared)
         self.store.save(told.turn, now)
         self.store.forget_before(told.keep)
+        self._publish(now, shared)
+        then(self, now)
         return replace(answer, restarted=restarted, nonce=told.nonce)
+
+    def resume(self, turn: int, then: AfterTurn) -> bool:
+        """Predict by the state after a turn, as if it had just ended; False where it is gone."""
+        if (found := self.store.load(turn)) is None:
+            return False
+        self._publish(found, self._shared_of(found.shared))
+        then(self, found)
+        return True
+
+    def _publish(self, now: Snapshot, shared: Shared) -> None:
+        """Answer from now on by this state; where the stream wants its batches answered, first the open one."""
+        if self.adapter is None:
+            return
+        self.adapter.adopt(now.client, shared, {} if now.opened is None else now.opened.plan, now.timestep)
+        if now.opened is not None and (place := self.stream.answers) is not None:
+            try:
+                answered = self.adapter.predict(now.opened.inputs).numpy()
+                storage.write_array(place / f"{Path(now.cursor).stem}.npy", answered)
+            except FedadeError as error:  # who reads predictions must not stop who learns
+                log.error("predictions of %s are not written: %s", now.cursor, error)
 
     def _state_at(self, base: int) -> tuple[Snapshot, bool]:
         """The state to continue from, and whether it had to begin afresh although the server knows of an earlier."""
         found = None if base == BEGINNING else self.store.load(base)
-        return found or Snapshot(self.store.form), found is None and base != BEGINNING
+        return found or self.beginning or Snapshot(self.store.form), found is None and base != BEGINNING
 
-    def _shared(self, told: Instruction) -> Shared:
+    def _shared_of(self, sent: Named) -> Shared:
+        """The shared layers that a server sent; none: those deployed."""
         method = with_rounds(self.method)
         if method is None:
             return {}
         form = method.begin_server(self.deployment)
-        return dict(tree_like(form, told.shared)) if told.version else form
+        return dict(tree_like(form, sent)) if sent else form
 
     def _personalised(self, now: Snapshot, shared: Shared, downlink: Named) -> Snapshot:
         """The personal step of the last round, on the layers that came of it."""

@@ -105,16 +105,26 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+NO_LABELS = "Accuracy is not known where clients have no labels."
+
+
 def run_table(rows: Sequence[ResultRow], title: str = "") -> Table:
     """The table of a run: one row per method, over all seeds."""
     best = max((row.accuracy_post for row in rows if not row.oracle), default=None)
 
     def shown(row: ResultRow) -> TableRow:
+        labelled = not np.isnan(row.accuracy_post)
         cells = (
-            TableCell(100 * row.accuracy_post, best=not row.oracle and row.accuracy_post == best),
-            *map(TableCell, (100 * row.deviation, 100 * row.accuracy_pre, row.share_of_oracle)),
+            TableCell(_known(100 * row.accuracy_post), best=not row.oracle and row.accuracy_post == best),
+            *map(TableCell, (100 * row.deviation if labelled else None, _known(100 * row.accuracy_pre))),
+            TableCell(row.share_of_oracle),
             *map(TableCell, (row.learning_rate, row.megabytes_sent, row.seconds)),
         )
         return TableRow(row.method, cells, row.oracle)
 
-    return Table(title, _COLUMNS, tuple(map(shown, rows)))
+    unknown = any(np.isnan(row.accuracy_post) for row in rows)
+    return Table(title, _COLUMNS, tuple(map(shown, rows)), (NO_LABELS,) if unknown else ())
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value

@@ -1,0 +1,151 @@
+"""A client as one resident program: connected to the SuperLink, with model and state loaded from message to message."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import filelock
+from flwr.app import Error, Message
+
+from fedade.core import storage
+from fedade.core.errors import FedadeError
+from fedade.flower.client_app import client_app
+from fedade.flower.endpoint import SOCKET, served_at
+from fedade.flower.fleet_link import Address, FleetLink, RunEndedError, envelope
+from fedade.flower.identity import Identity
+from fedade.flower.serving import Served, remember_node, restore
+from fedade.flower.settings import CONFIG
+from fedade.flower.snapshots import Snapshot
+from fedade.flower.turns import Client
+
+log = logging.getLogger("flwr.fedade")
+
+SHORTEST_WAIT, LONGEST_WAIT = 0.25, 3.0
+WAIT_SHARE = 0.05
+"""Of the time since the last message that a node waits before it asks for the next: soon in a run, rarely in a night.
+Each question costs the SuperLink about 12 ms."""
+
+APP_FAILED = 2
+"""Flower's code for a client that cannot answer at all."""
+
+
+def run_node(address: Address, node_config: Mapping[str, Any], parent: int | None = None) -> None:
+    """Answer messages until the process is told to end, or its parent is gone. A client has one node at a time."""
+    identity = Identity.of(node_config, {})
+    _name_in_log(identity.name)
+    identity.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    served = Served(identity.name)
+    try:
+        restore(served, identity.state_dir)
+    except FedadeError as error:  # to be mended by the server's next message, or told with it
+        log.warning("nothing is served yet: %s", error)
+    try:
+        with (
+            filelock.FileLock(identity.state_dir / ".node.lock", timeout=0),
+            ended_by_signals(),
+            served_at(identity.state_dir / SOCKET, served),
+            FleetLink(address) as link,
+        ):
+            node = Node(link, dict(node_config), identity, served)
+            node.begin()
+            while parent is None or os.getppid() == parent:
+                time.sleep(node.serve())
+    except filelock.Timeout as error:
+        raise FedadeError(f"a node of client {identity.name} runs already on {identity.state_dir}; end it") from error
+
+
+class Node:
+    """Answers the messages of a link, one at a time."""
+
+    def __init__(self, link: FleetLink, node_config: dict[str, Any], identity: Identity, served: Served) -> None:
+        self.link, self.node_config, self.identity, self.served = link, node_config, identity, served
+        self._app: tuple[int, Path, dict[str, Any]] | None = None
+        """The run of the last message, where the configuration of its app is, and the run's own."""
+        self._last = time.monotonic()
+        """When the last message came."""
+
+    @property
+    def _in_hand(self) -> Path:
+        """The message that is being answered; found at the start, it tells that the process before was killed."""
+        return self.identity.state_dir / ".message"
+
+    def begin(self) -> None:
+        """Give up what a process before this one had in hand."""
+        if self._in_hand.exists():
+            self.link.give_up(self._in_hand.read_bytes())
+            self._in_hand.unlink()
+
+    def serve(self) -> float:
+        """Answer a message, if there is one; returns the seconds to wait for the next."""
+        try:
+            message = self.link.receive()
+            if message is not None:
+                begun = time.monotonic()
+                with suppress(FedadeError):  # a full disk fails the turn, which tells; it must not end the node
+                    storage.write_bytes(self._in_hand, envelope(message))
+                answer = self._answer(message)
+                self._last = time.monotonic()
+                self.link.send(answer, self._last - begun)
+                self._in_hand.unlink(missing_ok=True)
+                log.info("%s answered in %.3f s", message.metadata.message_type, self._last - begun)
+                return 0.0
+        except RunEndedError:
+            log.info("the run ended meanwhile; its message is dropped")
+        return min(LONGEST_WAIT, max(SHORTEST_WAIT, WAIT_SHARE * (time.monotonic() - self._last)))
+
+    def _answer(self, message: Message) -> Message:
+        run = message.metadata.run_id
+        try:
+            folder, run_config = self._app_of(run)
+
+            def published(client: Client, snapshot: Snapshot) -> None:
+                remember_node(client, self.node_config, run_config)
+                self.served.publish(client, snapshot)
+
+            return client_app(folder, published)(message, self.link.context(run, self.node_config, run_config))
+        except RunEndedError:
+            raise
+        except Exception as error:
+            # The reason stays here, as that of a failed turn does.
+            log.error("no answer: %s", error, exc_info=not isinstance(error, FedadeError))
+            return Message(Error(code=APP_FAILED, reason="the client failed; its own log says why"), reply_to=message)
+
+    def _app_of(self, run: int) -> tuple[Path, dict[str, Any]]:
+        if self._app is None or self._app[0] != run:
+            app = self.link.app_of(run)
+            folder = self.identity.state_dir / "apps" / app.digest[:16]
+            storage.write_bytes(folder / CONFIG, app.config)
+            self._app = run, folder, app.run_config
+        return self._app[1:]
+
+
+def _name_in_log(name: str) -> None:
+    """Begin every line of the log with the client's name: several may write to one."""
+
+    def named(record: logging.LogRecord) -> bool:
+        record.msg = f"{name}: {record.msg}"
+        return True
+
+    log.addFilter(named)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Signals that ask a program to end let it take its leave: the SuperLink then knows that the node is gone."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+    before = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
