@@ -101,7 +101,7 @@ def test_certificates_verify_and_keys_are_the_owners_alone(tmp_path):
     ):
         assert stat.S_IMODE((tmp_path / secret).stat().st_mode) == 0o600
     assert (tmp_path / "nodes" / "ada" / "node.key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
-    assert len(made) == 2 + 2 + 2 + 2 * 4
+    assert len(made) == 2 + 2 + 2 + 2 * 2
 
 
 def test_more_nodes_can_be_added_and_nothing_is_overwritten(tmp_path):
@@ -109,7 +109,7 @@ def test_more_nodes_can_be_added_and_nothing_is_overwritten(tmp_path):
     before = (tmp_path / "ca.crt").read_bytes()
     added = make_certificates(tmp_path, [], ["ada", "bob"], days=3)
     assert {path.parent.name for path in added} == {"bob"}
-    assert len(added) == 4
+    assert len(added) == 2
     assert (tmp_path / "ca.crt").read_bytes() == before
 
 

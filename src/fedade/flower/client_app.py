@@ -123,7 +123,8 @@ def _task(folder: Path) -> FlowerTask:
 
 @lru_cache(maxsize=1)
 def _client(folder: Path, identity: Identity, run: str) -> Client:
-    storage.write_bytes(identity.state_of(run) / CONFIG, (folder / CONFIG).read_bytes())  # what its states are of
+    # What its states are of.
+    storage.write_bytes(identity.state_of(run) / CONFIG, (folder / CONFIG).read_bytes(), private=True)
     return make_client(_task(folder), identity, run)
 
 

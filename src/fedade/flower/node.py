@@ -88,7 +88,7 @@ class Node:
             if message is not None:
                 begun = time.monotonic()
                 with suppress(FedadeError):  # a full disk fails the turn, which tells; it must not end the node
-                    storage.write_bytes(self._in_hand, envelope(message))
+                    storage.write_bytes(self._in_hand, envelope(message), private=True)
                 answer = self._answer(message)
                 self._last = time.monotonic()
                 self.link.send(answer, self._last - begun)
@@ -120,7 +120,7 @@ class Node:
         if self._app is None or self._app[0] != run:
             app = self.link.app_of(run)
             folder = self.identity.state_dir / "apps" / app.digest[:16]
-            storage.write_bytes(folder / CONFIG, app.config)
+            storage.write_bytes(folder / CONFIG, app.config, private=True)
             self._app = run, folder, app.run_config
         return self._app[1:]
 

@@ -1,5 +1,6 @@
 """Predictions where the data are: the adapted model of a node, asked while adaptation goes on."""
 
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -68,7 +69,8 @@ def remember_node(client: Client, node_config: Mapping[str, Any], run_config: Ma
     """Keep beside a run's states what is needed to read them without the server."""
     kept = client.store.folder / NODE
     if not kept.exists():
-        storage.write_json(kept, {"node_config": dict(node_config), "run_config": dict(run_config)})
+        said = {"node_config": dict(node_config), "run_config": dict(run_config)}
+        storage.write_bytes(kept, json.dumps(said).encode(), private=True)
 
 
 def restore(served: Served, state: Path) -> bool:
