@@ -106,7 +106,7 @@ _WORDS_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 def main() -> None:
     """Entry point: an error that the user can mend is one line and exit code 2."""
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m fedade` does: users name models and methods of their folder
+        sys.path.append(os.getcwd())  # users name models and methods of their folder; last, so that it hides nothing
     try:
         code = app(standalone_mode=False)
     except FedadeError as error:
