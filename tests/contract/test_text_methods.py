@@ -44,7 +44,7 @@ MADE_FOR_BATCH_NORM = {
     "hybrid-ttn", "tribe", "poem", "unitta", "pfed-bbn", "fed-tsa",
 }  # fmt: skip
 REMEMBERS_NOTHING_OF_TEXTS = {"source", "bn-adapt", "lame", "hybrid-ttn", "fed-tsa"}
-SUMMARIES = {"mean_feature"}
+SUMMARIES = {"mean_feature", "condition_samples", "condition_sizes"}
 """What is shared beside weights."""
 SHARES_THE_LOWER_ADAPTERS = {
     "fed-ade", "fed-ade-release", "fix-lr-low", "fix-lr-mid", "fix-lr-high", "fix-lr-mean", "shuffled-lr",

@@ -40,7 +40,8 @@ def _version(package: str) -> str | None:
 def _git(*words: str) -> str | None:
     """What git says of the package's own checkout; nothing when it is installed from a wheel."""
     here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), *words]
+    # Whoever works in the checkout meanwhile must not find it locked, least of all by a run that was killed.
+    command = ["git", "--no-optional-locks", "-C", str(here), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):

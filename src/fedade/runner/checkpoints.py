@@ -119,8 +119,8 @@ class Checkpoints:
     def _refuse_others(self, place: CheckpointPlace, metadata: Mapping[str, str]) -> None:
         """What was begun with another version, other settings, weights or data is not continued."""
         before = json.loads(metadata.get("settings", "{}"))
-        changed = {f"{place.method}.{key}": (before.get(key), now) for key, now in place.settings.items()}
-        changed |= {what: (metadata.get(what), now) for what, now in self.identity.items()}
+        changed = {what: (metadata.get(what), now) for what, now in self.identity.items()}
+        changed |= {f"{place.method}.{key}": (before.get(key), now) for key, now in place.settings.items()}
         for what, (there, now) in changed.items():
             if json.dumps(there, sort_keys=True) != json.dumps(now, sort_keys=True):
                 raise FedadeError(

@@ -174,6 +174,8 @@ _WORKER: list[Worker] = []
 
 
 def _join_pool(events: "SimpleQueue[Event]", wants_rows: bool, until_closed: Connection) -> None:
+    if until_closed.poll():  # it was killed while this process imported, and its tasks lie in the queue
+        os._exit(1)
     _WORKER.append(Worker(Sender(events, wants_rows)))
     threading.Thread(target=_end_when_closed, args=(until_closed,), daemon=True).start()
 

@@ -150,7 +150,7 @@ class Worker:
                 CheckpointPlace(place.path, place.cell.method, place.cell.seed, said)
                 for place, said in zip(places, settings, strict=True)
             ],
-            {"version": __version__, **testbed.identity},
+            {**testbed.identity, "version": __version__},
             clock.state_folder,
         )
         cells = [place.info for place in places]

@@ -17,7 +17,6 @@ the second would be the same.
 
 from typing import Literal, NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -256,15 +255,20 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             return corrected, self._read(deployment, known, corrected)
         first = passing(expected, plain_layers(deployment) & everywhere, self.doubt)
         reading = self._read(deployment, known, first)
-        kept = kept_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
-        settled = torch.maximum(first.trust, kept.trust) <= self.settled
-        waits = not (mapped() or settled.is_cuda)  # what is mapped or recorded cannot depend on a value
-        if waits and bool(settled):
+        little = first.trust <= self.settled
+        waits = not (mapped() or little.is_cuda)  # what is mapped or recorded cannot depend on a value
+        kept = None
+        if not waits or bool(little):
+            kept = kept_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
+        if kept is not None and waits and bool(kept.trust <= self.settled):
             deployment.network.count_pass(len(ctx.inputs))
             return kept, reading
         corrected = passing(reading.prior, everywhere, self.doubt)
         second = corrected, self._read(deployment, known, corrected)
-        return second if waits else tree.choose(settled, (kept, reading), second)
+        if waits or kept is None:
+            return second
+        chosen: tuple[Corrected, Reading] = tree.choose(little & (kept.trust <= self.settled), (kept, reading), second)
+        return chosen
 
     def _surer_explanation(
         self, ctx: ClientContext, known: Regimes, model: Parameters, expected: Tensor, past: Residuals
