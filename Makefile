@@ -41,7 +41,7 @@ golden: setup
 
 # Every table of results in the documents, from the files in docs/results.
 results: setup
-	$(BIN)/fedade results write README.md docs/*.md docs/results/*.md
+	$(BIN)/fedade results write README.md docs/*.md docs/results/*.md research/*.md
 
 # The tutorials as scripts; a test holds them to it.
 examples: setup

@@ -13,6 +13,7 @@ BLOCK = "Text.\n\n<!-- results\n{}\n-->\n<!-- end of results -->\nMore."
 
 def test_every_table_of_the_documents_is_up_to_date():
     documents = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "results").glob("*.md")]
+    documents += (ROOT / "research").glob("*.md")
     assert write_documents(documents, ROOT / "docs" / "results", check=True) == [], "run `make results`"
 
 

@@ -79,13 +79,16 @@ def _kind(annotation: Any) -> str:
 
 
 def _meaning(model: type[BaseModel], name: str) -> str:
-    """What the docstring under the field says, in the class that declares it."""
+    """What the docstring under the field says, in the nearest class that has one."""
     for owner in model.__mro__:
-        if name in get_annotations(owner):
-            try:
-                documented = ModuleAnalyzer.for_module(owner.__module__).find_attr_docs()
-            except PycodeError:
-                return ""
-            lines = documented.get((owner.__name__.partition("[")[0], name), ())
-            return " ".join(lines).strip() or SAME_EVERYWHERE.get(name, "")
+        if name in get_annotations(owner) and (said := _documented(owner.__module__, owner.__name__, name)):
+            return said
     return SAME_EVERYWHERE.get(name, "")
+
+
+def _documented(module: str, owner: str, name: str) -> str:
+    try:
+        documented = ModuleAnalyzer.for_module(module).find_attr_docs()
+    except PycodeError:  # there is no text, as of classes that pydantic makes
+        return ""
+    return " ".join(documented.get((owner.partition("[")[0], name), ())).strip()

@@ -51,6 +51,16 @@ def test_every_setting_of_every_method_is_in_the_reference_and_the_recommended_m
             assert f"`{setting}" in sections[name], f"{name}.{setting}"
 
 
+def test_every_setting_of_every_method_says_what_it_means():
+    silent = [
+        f"{name}.{row.key}"
+        for name, make in METHODS.items()
+        for row in setting_rows(getattr(make, "func", make))
+        if not row.meaning
+    ]
+    assert silent == [], "write a docstring under the field"
+
+
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_every_table_has_rows_of_equal_width(name):
     rows = [line for line in TABLES[name]().splitlines() if line.startswith("|")]

@@ -46,6 +46,7 @@ class Atp(Method[AtpClient]):
     memory: Literal["batch", "online"] = "batch"
     """Restart from the deployed model at every batch, or average the adapted models over all batches so far."""
     training_rounds: int = Field(200, ge=0)
+    """Rounds in which rates are learnt before deployment."""
     source_clients: int = Field(8, ge=1)
     """Per training round."""
     source_batch: int = Field(20, ge=1)

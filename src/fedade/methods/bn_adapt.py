@@ -26,6 +26,7 @@ class BnAdapt(Method[dict[str, Tensor]]):
     """Which statistics BatchNorm layers use, and how much of the batch is in them."""
 
     mode: Literal["batch", "mix", "ema"] = "mix"
+    """The batch's statistics, a mix of them with the deployed, or a running average."""
     mix_weight: float = Field(0.1, ge=0, le=1)
     """`mix`: weight of the batch's own statistics."""
     source_samples: int | None = Field(None, ge=1)

@@ -44,9 +44,11 @@ class Cotta(Method[CottaClient]):
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     teacher_momentum: float = Field(0.999, ge=0, le=1)
+    """Share of itself that the teacher keeps at a step."""
     anchor_confidence: float = Field(0.92, ge=0, le=1)
     """Mean confidence of the deployed model below which the teacher averages over views; 0.72 for CIFAR-100."""
     views: int = Field(32, ge=0)
+    """Augmented views that the teacher answers."""
     restoration: float = Field(0.01, ge=0, le=1)
     """Probability with which a weight returns to its deployed value."""
 

@@ -24,6 +24,7 @@ class Ditto(FixedRateBaseline[Participant]):
     pull: float = Field(1.0, ge=0)
     """λ: how strongly the personal model is drawn to the global one; 0 trains it alone."""
     global_epochs: int = Field(2, ge=0)
+    """Epochs of the common model, per round."""
     personal_epochs: int = Field(2, ge=0)
 
     @property

@@ -71,7 +71,9 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     use_rep: bool = True
     """False: the ablation w/o S_rep."""
     measure: MeasureName = "cosine"
+    """How far two batches are apart."""
     feature_measure: FeatureMeasure = "paired"
+    """What gives S_rep: the measure's own part for features, or the paper's cosine distance."""
     debiased: bool = False
     """Signals count only beyond the noise of finite batches, estimated from two halves of each."""
     prior: Estimator = "simplex_ls"
@@ -85,6 +87,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     """The same of the personal step, which needs no gradients of ψ; None: as `reference_draws`."""
     optimiser: Optimiser = Optimiser()
     normalisation: NormalisationMode = "frozen"
+    """Statistics of BatchNorm: deployed, the batch's, a mix, or a running average."""
     mix_weight: float = Field(0.1, ge=0, le=1)
     """`mix`: weight of the batch's own statistics."""
     momentum: float = Field(0.1, ge=0, le=1)

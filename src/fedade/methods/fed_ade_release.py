@@ -1,6 +1,6 @@
 """What the authors' released code does under the name of Fed-ADE (h2w1/Fed-ADE at ad36802a), switch by switch.
 
-Every field is one row of the audit in docs/deviations.md (section 1, row numbers beside the fields) and defaults to the
+Every field is one row of the audit in docs/deviations.md (section 1, row numbers under the fields) and defaults to the
 released behaviour. With all of them at the paper's value this is `fed-ade`, bit for bit.
 """
 
@@ -51,21 +51,36 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     personal_epochs: int = Field(2, ge=0)
     batch_size: int = Field(WHOLE_BATCH, ge=1)
     reference_draws: ReferenceDraws = "epoch"
+    """How much of the reference set an epoch reads."""
     optimiser: Optimiser = Optimiser()
-    objective: ObjectiveName = "entropy"  # row 1; paper: bbse
-    broadcast: bool = False  # row 2; paper: True
-    fixed_participants: bool = True  # row 3; paper: False
-    prediction_summary: PredictionSummary = "histogram"  # row 4; paper: softmax
-    feature_reference: Literal["previous", "average"] = "average"  # row 5; paper: previous
-    feature_summary: FeatureSummary = "once"  # row 6; paper: per-sample
-    signal_per: Literal["timestep", "draw"] = "draw"  # rows 7 and 12; paper: timestep
-    signal_pass: Literal["eval", "train"] = "train"  # row 8; paper: eval
-    dropout: float = Field(0.5, ge=0, lt=1)  # row 8, on the features in training mode; paper: 0
-    order: Literal["joint-first", "personal-first"] = "personal-first"  # row 9; paper: joint-first
-    weights: Literal["samples", "uniform"] = "uniform"  # row 10; paper: samples
-    normalisation: Literal["frozen", "running"] = "running"  # row 11; paper: frozen
+    objective: ObjectiveName = "entropy"
+    """The loss, row 1. Paper: bbse."""
+    broadcast: bool = False
+    """Whether the average reaches the clients, row 2. Paper: true."""
+    fixed_participants: bool = True
+    """Whether round r selects the same clients at every timestep, row 3. Paper: false."""
+    prediction_summary: PredictionSummary = "histogram"
+    """What is remembered of predictions, row 4. Paper: softmax."""
+    feature_reference: Literal["previous", "average"] = "average"
+    """What features are compared with, row 5. Paper: previous."""
+    feature_summary: FeatureSummary = "once"
+    """How features are normalised, row 6. Paper: per-sample."""
+    signal_per: Literal["timestep", "draw"] = "draw"
+    """When the signal is computed, rows 7 and 12. Paper: timestep."""
+    signal_pass: Literal["eval", "train"] = "train"
+    """Mode of the pass for predictions, row 8. Paper: eval."""
+    dropout: float = Field(0.5, ge=0, lt=1)
+    """On the stream's features in training mode, row 8. Paper: 0."""
+    order: Literal["joint-first", "personal-first"] = "personal-first"
+    """Order of the steps, row 9. Paper: joint-first."""
+    weights: Literal["samples", "uniform"] = "uniform"
+    """Weights of the average, row 10. Paper: samples."""
+    normalisation: Literal["frozen", "running"] = "running"
+    """Statistics of BatchNorm, row 11. Paper: frozen."""
     momentum: float = Field(0.1, ge=0, le=1)
-    first_signal: Literal["reference", "zero"] = "zero"  # row 13; paper: reference
+    """Weight of a pass in the running statistics."""
+    first_signal: Literal["reference", "zero"] = "zero"
+    """Signal before there is a previous batch, row 13. Paper: reference."""
 
     @property
     def card(self) -> Card:

@@ -62,8 +62,11 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     loss: Literal["pseudo", "entropy"] = "pseudo"
     """The model's own predicted classes, or the entropy of its answers."""
     statistics_momentum: float = Field(0.1, ge=0, le=1)
+    """Weight of a batch in the running statistics."""
     noise_images: int = Field(64, ge=1)
+    """Images of noise whose answers tell which clients are alike."""
     signature_memory: float = Field(0.9, ge=0, le=1)
+    """Share of its past that a client's answer to noise keeps."""
     temperature: float = Field(1.0, gt=0)
     """Of the weights exp(-distance / temperature) between clients."""
 

@@ -74,6 +74,7 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
     """Personalised online federated learning with multiple models."""
 
     labels: LabelSource = "unsup"
+    """Label-free as ported here, or the original with true labels."""
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
     prior: Estimator = "simplex_ls"

@@ -28,6 +28,7 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     confidence: float = Field(0.9, ge=0, le=1)
     """Predictions below it are left out."""
     epochs: int = Field(4, ge=0)
+    """Epochs per round."""
     batch_size: int = Field(32, ge=1)
     optimiser: Optimiser = Optimiser()
 

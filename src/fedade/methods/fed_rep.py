@@ -20,7 +20,9 @@ class FedRep(FixedRateBaseline[Participant]):
     """Alternating minimisation, head before body."""
 
     head_epochs: int = Field(10, ge=0)
+    """Epochs of the head, per round."""
     body_epochs: int = Field(5, ge=0)
+    """Epochs of the body, per round."""
 
     @property
     def card(self) -> Card:

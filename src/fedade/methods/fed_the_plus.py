@@ -66,10 +66,13 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     sample_share: float = Field(0.1, ge=0, le=1)
     """β: share of a sample beside that mean, when heads are chosen."""
     mixing_steps: int = Field(20, ge=0)
+    """Steps on the mix of the two heads."""
     steps: int = Field(3, ge=0)
     """On the views of each sample; 0: FedTHE."""
     views: int = Field(16, ge=1)
+    """Augmented views of each sample."""
     tuning_rate: float = Field(5e-4, ge=0)
+    """Rate at which all weights are tuned."""
 
     @property
     def card(self) -> Card:

@@ -51,9 +51,11 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
     """Temporal-spatial aggregation of batch statistics, with the constants of the released code."""
 
     window: int = Field(5, ge=1)
+    """Timesteps of a client's past that attention reads."""
     attention_steps: int = Field(100, ge=0)
     """Steps that train the attention; 0: plain softmax(U Uᵀ / √d)."""
     attention_rate: float = Field(1e-4, ge=0)
+    """Rate at which attention is trained."""
     robustness: float = Field(0.1, ge=0)
     """Weight of the distance between what is given back with and without hidden attention."""
 

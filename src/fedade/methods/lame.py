@@ -29,9 +29,11 @@ class Lame(Method[tuple[()]]):
     """Laplacian adjusted maximum-likelihood estimation, with the constants of the released code."""
 
     affinity: Literal["rbf", "knn", "linear"] = "rbf"
+    """How it is measured whether two samples are alike."""
     neighbours: int = Field(5, ge=1)
     """`knn`: how many; `rbf`: the kernel is as wide as the mean distance to this one, the sample itself counted."""
     iterations: int = Field(100, ge=0)
+    """Rounds of the answers drawing one another together."""
 
     @property
     def card(self) -> Card:

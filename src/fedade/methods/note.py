@@ -57,6 +57,7 @@ class Note(Method[NoteClient]):
     tolerance: float = Field(4.0, ge=0)
     """k: standard errors within which a sample's statistics count as the common ones."""
     statistics_momentum: float = Field(0.01, ge=0, le=1)
+    """Weight of a batch in the running statistics."""
     memory_size: int = Field(64, ge=1)
     """Samples that are kept, and after how many new ones a step is taken."""
 

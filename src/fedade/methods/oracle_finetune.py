@@ -24,6 +24,7 @@ class OracleFinetune(Method[Learner]):
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
     epochs: int = Field(4, ge=0)
+    """Epochs per timestep."""
     batch_size: int = Field(32, ge=1)
     optimiser: Optimiser = Optimiser()
 

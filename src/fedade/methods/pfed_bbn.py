@@ -56,6 +56,7 @@ class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
     """Personalised federated adaptation with balanced batch normalisation."""
 
     teacher_momentum: float = Field(0.999, ge=0, le=1)
+    """Share of itself that the teacher keeps at a step."""
     temperature: float | None = Field(None, gt=0)
     """τ of the weights exp(-distance / τ) between clients; None: the median distance."""
 

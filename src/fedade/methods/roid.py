@@ -53,6 +53,7 @@ class Roid(Method[RoidClient]):
     pull: float = Field(0.01, ge=0, le=1)
     """Share of the deployed weights after every step."""
     answers_memory: float = Field(0.9, ge=0, le=1)
+    """Share of its past that the mean answer keeps."""
     correction: Literal["released", "bayes", "none"] = "released"
     """How the batch's class frequencies enter an answer."""
 

@@ -54,6 +54,7 @@ class Sar(Method[SarClient]):
     sharpness_radius: float = Field(0.05, ge=0)
     """ρ of SAM; 0: a plain gradient."""
     loss_memory: float = Field(0.9, ge=0, lt=1)
+    """Share of its past that the mean loss keeps."""
     reset_loss: float = Field(0.2, ge=0)
     """Running loss below which a client returns to the deployed model; of 1000 classes, scaled by ln K / ln 1000."""
     include_last_stage: bool = False

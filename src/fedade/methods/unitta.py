@@ -67,6 +67,7 @@ class Unitta(BalancedRows, Method[UnittaClient]):
     """Balanced domain normalisation and correlated feature adaptation."""
 
     domains: int = Field(8, ge=2)
+    """Domains that are remembered at most."""
     neighbours: bool = True
     """COFA: whether samples come in the order of time, so that the one before says something."""
     filter: Literal["intended", "released"] = "intended"

@@ -46,6 +46,7 @@ class Optimiser(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["sgd", "adamw"] = "sgd"
+    """Plain gradients, or AdamW with moments that each client keeps."""
     clip: float | None = Field(None, gt=0)
     """Longest gradient of a client, all its tensors taken together; a longer one is shortened to this."""
     weight_decay: float = Field(0.0, ge=0)
@@ -94,6 +95,7 @@ class MomentumOptimiser(Optimiser):
     """For methods that were published with SGD and momentum; AdamW has its own."""
 
     momentum: float = Field(0.9, ge=0, lt=1)
+    """Share of its velocity that a step keeps."""
 
     def start(self, moving: Parameters) -> OptimiserState:
         """No velocity yet."""

@@ -29,8 +29,11 @@ class RateBounds(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     low: float = Field(5e-6, ge=0, allow_inf_nan=False)
+    """η_min: where nothing moved."""
     mid: float = Field(1e-5, ge=0, allow_inf_nan=False)
+    """Of the fixed rate that the paper calls medium."""
     high: float = Field(1e-4, ge=0, allow_inf_nan=False)
+    """η_max: where everything moved."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "RateBounds":
@@ -76,7 +79,9 @@ class SignalRange(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     floor: float = Field(0.0, ge=0, lt=1)
+    """Signal that gives the lowest rate."""
     top: float = Field(1.0, gt=0, le=1)
+    """Signal that gives the highest."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "SignalRange":

@@ -58,7 +58,6 @@ FEATURE_BIAS = 8.0
 they were never trained on."""
 
 Correction = Literal["class-aware", "batch", "none"]
-"""Which statistics normalise: the batch's without what classes explain, the batch's as they are, the deployed."""
 
 
 class FedAdePlusClient(NamedTuple):

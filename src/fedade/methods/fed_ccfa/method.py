@@ -82,18 +82,24 @@ class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
     """Classifier clustering and feature alignment."""
 
     labels: LabelSource = "unsup"
+    """Label-free as ported here, or the original with true labels."""
     rate: RateBounds = RateBounds()
     """Only `mid` is used, for whatever has no rate of its own below."""
     classifier_rate: float | None = Field(None, ge=0)
+    """Rate of the head; None: the common one."""
     body_rate: float | None = Field(None, ge=0)
+    """Rate of the body; None: the common one."""
     prior: Estimator = "simplex_ls"
     confidence: float = Field(0.7, ge=0, le=1)
     """Pseudo-labels below it are left out."""
     balanced_epochs: int = Field(5, ge=0)
+    """Epochs of the head on balanced samples."""
     balanced_samples: int = Field(5, ge=1)
     """Per class, at most; fewer where some class has fewer."""
     classifier_epochs: int = Field(1, ge=0)
+    """Epochs of the head."""
     body_epochs: int = Field(5, ge=0)
+    """Epochs of the body."""
     batch_size: int = Field(64, ge=1)
     optimiser: Optimiser = Optimiser()
     alignment_scale: float = Field(20.0, gt=0)

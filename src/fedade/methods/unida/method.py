@@ -36,6 +36,7 @@ class Unida(DomainAdaptation):
     proto_margin: float = Field(0.5, ge=0, le=1)
     """Distance from ½ ln K, as a share of it, from which an entropy is low or high."""
     prototype_momentum: float = Field(0.99, ge=0, le=1)
+    """Share of its past that a prototype keeps."""
     separation: float = Field(0.05, ge=0)
     """Weight of the entropy separation."""
 
