@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.func import grad, vmap
 
 from fedade.client_map import Vectorised, loop
 from fedade.core import tree
@@ -17,10 +18,12 @@ from fedade.engine.execution import Captured
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps
 from fedade.methods import METHODS
+from fedade.models.splitting import bring
 from fedade.scenarios.building import build_scenario
 from fedade.scenarios.settings import ScenarioSettings
 
 from ..helpers import quick, with_streams
+from ..models.test_traced import Classifier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -88,3 +91,21 @@ def test_less_precise_products_move_accuracy_little(scenarios, precision):
         clock = Clock(quick("fed-ade"), own, Rounds(3, 0.5), Seeds(0), Maps(Vectorised(), Vectorised()))
         means.append(np.mean([rows["accuracy_post"].mean() for rows in clock.run(clock.beginning())]))
     assert abs(means[0] - means[1]) < 0.03
+
+
+def test_a_network_from_elsewhere_has_the_gradients_of_a_cpu():
+    """Its fused layers run as kernels there, every client with its own weights."""
+    set_multiplication("float32")
+    images = torch.from_numpy(Seeds(0).generator("images").normal(size=(3, 4, 3, 8, 8))).float()
+    brought = bring(Classifier().eval(), images[0], None)
+    assert brought.network.body.plan is not None
+    parameters = {name: torch.stack([value, 1.1 * value, 0.9 * value]) for name, value in brought.parameters.items()}
+
+    def gradients(device: str) -> dict[str, torch.Tensor]:
+        network = brought.network.to(device)
+        loss = lambda parameters, images: network.logits(parameters, images).square().mean()  # noqa: E731
+        return vmap(grad(loss))({name: value.to(device) for name, value in parameters.items()}, images.to(device))
+
+    on_cpu, on_gpu = gradients("cpu"), gradients("cuda")
+    for name, expected in on_cpu.items():
+        torch.testing.assert_close(on_gpu[name].cpu(), expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
