@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from fedade.core.events import Listener
 from fedade.runner.executors import Processes
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which `nohup`, above the test, would have it ignore
 
 def work(worker, folder):
     Path(folder, str(os.getpid())).touch()
