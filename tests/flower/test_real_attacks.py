@@ -14,7 +14,8 @@ from fedade.core.errors import FedadeError
 from fedade.flower.app_template import write_app
 from fedade.flower.certificates import LOOPBACK, NodeFiles, make_certificates
 from fedade.flower.federation import HOST, FlowerFederation, environment, free_ports, wait_for_port
-from fedade.flower.flwr_commands import CONNECTION, flwr, submit
+from fedade.flower.flwr_commands import flwr, submit
+from fedade.flower.names import CONNECTION
 from fedade.flower.processes import Process, ProcessGroup
 from fedade.flower.run_folder import read_status
 

@@ -10,8 +10,7 @@ import typer
 from fedade.cli.loading import loading
 from fedade.cli.options import DEFAULT, DataDir, Json, Set, What
 from fedade.core.errors import FedadeError
-from fedade.flower.certificates import DAYS, make_certificates
-from fedade.flower.flwr_commands import CONNECTION
+from fedade.flower.names import CONNECTION, DAYS
 
 app = typer.Typer(
     help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True, add_completion=False
@@ -82,6 +81,8 @@ def certs_command(
     json_: Json = False,
 ) -> None:
     """Make a certificate authority, a server certificate and node keys; what exists is kept."""
+    with loading():
+        from fedade.flower.certificates import make_certificates
     _print_files(make_certificates(folder, host or [], node or [], days), json_)
 
 

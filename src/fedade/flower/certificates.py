@@ -25,8 +25,6 @@ APP_KEY, TRUSTED = "app.key", "trusted.yaml"
 """What signs apps, and the file that tells nodes whose signature counts."""
 NODES = "nodes"
 LOOPBACK = ("localhost", "127.0.0.1")
-DAYS = 365
-"""How long certificates are valid, unless the user says otherwise."""
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], days: int) -> list[Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.flower.certificates import CA, SERVER, SERVER_KEY, NodeFiles
-from fedade.flower.flwr_commands import CONNECTION
+from fedade.flower.names import CONNECTION
 from fedade.flower.processes import Process, flower_program
 from fedade.flower.registration import NODES_VARIABLE, register_keys
 

@@ -8,9 +8,6 @@ from typing import Any
 from fedade.core.errors import FedadeError
 from fedade.flower.processes import flower_program
 
-CONNECTION = "fedade"
-"""What the SuperLink is called in Flower's own configuration, unless the user says otherwise."""
-
 
 def submit(app: str, connection: str, run_config: Mapping[str, str], environment: Mapping[str, str]) -> int:
     """Start an app on a SuperLink; returns the run's id."""

@@ -1,9 +1,15 @@
-"""What a client may be called."""
+"""Names and numbers that commands show before anything of Flower is loaded."""
 
 import re
 
 CLIENT_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 """Names are also those of folders: none leads out of the one that it lies in."""
+
+
+CONNECTION = "fedade"
+"""What the SuperLink is called in Flower's own configuration, unless the user says otherwise."""
+DAYS = 365
+"""For which certificates are valid."""
 
 
 def numbered_name(number: int) -> str:

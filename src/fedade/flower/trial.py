@@ -12,11 +12,11 @@ from fedade.core.events import Report
 from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.settings import merged
 from fedade.flower.app_template import write_app
-from fedade.flower.certificates import DAYS, LOOPBACK, make_certificates
+from fedade.flower.certificates import LOOPBACK, make_certificates
 from fedade.flower.federation import FlowerFederation, free_ports, wait_for_port
-from fedade.flower.flwr_commands import CONNECTION, refuse_failed, run_status, submit
+from fedade.flower.flwr_commands import refuse_failed, run_status, submit
 from fedade.flower.identity import ANYTHING
-from fedade.flower.names import numbered_name
+from fedade.flower.names import CONNECTION, DAYS, numbered_name
 from fedade.flower.processes import Process, ProcessGroup, Supervised, interruptible
 from fedade.flower.run_folder import STATUS, read_status
 from fedade.flower.settings import FlowerTask, task_from
