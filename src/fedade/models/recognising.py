@@ -146,9 +146,11 @@ def _placing(node: fx.Node) -> RecognisedLayer | None:
     if node.op != "call_function" or node.target is not F.pad or len(node.all_input_nodes) != 1:
         return None
     taken, shape = node.all_input_nodes[0], _shape(node)
-    padding = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
-    mode, value = [*node.args[2:], *node.kwargs.values(), "constant", 0][:2] if len(node.args) <= 4 else (None, None)
-    if not isinstance(padding, list | tuple) or len(padding) != 6 or any(padding[:4]) or mode != "constant" or value:
+    said = dict(zip(("input", "pad", "mode", "value"), node.args, strict=False)) | node.kwargs
+    padding = said.get("pad")
+    if not isinstance(padding, list | tuple) or len(padding) != 6 or any(padding[:4]):
+        return None
+    if said.get("mode", "constant") != "constant" or said.get("value"):
         return None
     step = _pixel_step(taken)
     if step is None or len(_shape(taken)) != 4 or shape[1] % CHANNEL_MULTIPLE or _only_user(taken) is None:
