@@ -10,7 +10,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 from fedade.core.tokens import PADDING
 from fedade.data.known import lama
-from fedade.experiments.presets import PRESETS
+from fedade.experiments.presets import PRESETS, PRINTED_TEXTS
 from fedade.experiments.settings import experiment_from
 from fedade.scenarios.building import build_scenario, load_dataset
 from fedade.scenarios.settings import ScenarioSettings
@@ -142,6 +142,8 @@ def test_the_preset_is_the_papers_text_benchmark() -> None:
     assert scenario.train_size == 400 * lama.NUM_RELATIONS
     assert scenario.train_size < lama.LABELLED * lama.NUM_RELATIONS
     assert scenario.reference_size == 20 * lama.NUM_RELATIONS
-    method = experiment.build_method(next(entry for entry in experiment.methods if entry.method == "fed-ade"))
-    assert (method.rate.low, method.rate.high, method.batch_size) == (1e-3, 1e-2, 4)
-    assert method.optimiser.name == "adamw"
+    entry = next(entry for entry in experiment.methods if entry.method == "fed-ade")
+    assert experiment.build_method(entry).constants == "calibrated"
+    printed = experiment.build_method(entry.model_copy(update={"settings": PRINTED_TEXTS}))
+    assert (printed.rate.low, printed.rate.high, printed.batch_size) == (1e-3, 1e-2, 4)
+    assert (printed.constants, printed.optimiser.name, printed.joint_epochs) == ("set", "adamw", 1)

@@ -17,7 +17,7 @@ from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning import trials as trials_module
 from fedade.tuning.drift import schedule_of, simulated_drift, without_shift
 from fedade.tuning.searches import TRIALS, first_descents, stages
-from fedade.tuning.trials import Attempt, Tuning, fitted, tune, tuned_from_store
+from fedade.tuning.trials import Attempt, Tuning, fitted, tune, tuned_from_store, tuning_key
 
 from ..helpers import clock
 
@@ -154,7 +154,8 @@ def test_a_tuning_is_found_once_and_another_protocol_asks_again(deployed, tmp_pa
     calls = []
     monkeypatch.setattr(trials_module, "tune", lambda *_: calls.append(1) or Tuning({}, (Attempt({}, 0.5, 0.0),), 0.5))
     for rounds in (1, 1, 2):
-        tuned_from_store(FedAde(), *deployed, SETTINGS, {"rounds": rounds}, run, tmp_path)
+        key = tuning_key(FedAde(), deployed[0].digest, SETTINGS, {"rounds": rounds})
+        tuned_from_store(FedAde(), *deployed, SETTINGS, run, tmp_path / key)
     assert len(calls) == 2
 
 

@@ -192,11 +192,14 @@ def experiment_from(settings: Mapping[str, Any]) -> Experiment:
     return experiment
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
-    """Two nested settings, the second on top."""
-    groups = {key for key in above if isinstance(below.get(key), Mapping) and isinstance(above[key], Mapping)}
-    both = {key: merged(below[key], value) if key in groups else value for key, value in above.items()}
-    return {**below, **both}
+def merged(*layers: Mapping[str, Any]) -> Settings:
+    """Nested settings, each on top of those before it."""
+    together: Settings = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(together.get(key), Mapping)
+            together[key] = merged(together[key], value) if both else value
+    return together
 
 
 def explain(error: ValidationError, prefix: str) -> str:

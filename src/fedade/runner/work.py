@@ -33,7 +33,7 @@ from fedade.scenarios.own_testbed import OwnTestbed
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS
-from fedade.tuning.trials import Tuning, fitted, tuned_from_store
+from fedade.tuning.trials import Tuning, fitted, tuned_from_store, tuning_key
 
 
 @dataclass(frozen=True)
@@ -183,15 +183,15 @@ class Worker:
                 clock = build_clock(simulated, [Federation(scenario, Seeds(SEED), candidate)], Path(folder))
                 return collect(list(clock.advance(clock.beginning())))
 
-        with locked(cache_dir() / "models" / ".calibrating.lock", wait=True):
+        key = tuning_key(method, testbed.deployment.digest, experiment.scenario, alone.model_dump(mode="json"))
+        with locked(cache_dir() / "models" / f".calibrating-{key}.lock"):  # others may be found side by side
             return tuned_from_store(
                 method,
                 testbed.deployment,
                 testbed.held_out,
                 experiment.scenario,
-                alone.model_dump(mode="json"),
                 run,
-                cache_dir() / "models",
+                cache_dir() / "models" / f"{key}.tuning.json",
                 lambda done: self.listener.on_preparation(f"calibrating {experiment.entry.method}", done, TRIALS),
             )
 

@@ -159,13 +159,11 @@ def tuned_from_store(
     deployment: Deployment,
     held_out: Reference,
     settings: ScenarioSettings,
-    protocol: Settings,
     run: Run,
-    store: Path,
+    path: Path,
     progress: Progress | None = None,
 ) -> Tuning:
-    """The tuning of a method for a deployment: read from the store if it is there, else found and stored."""
-    path = store / f"{tuning_key(method, deployment.digest, settings, protocol)}.tuning.json"
+    """The tuning of a method for a deployment: read from the file if it is there, else found and stored."""
     if not path.exists():
         adaptive = method.model_copy(update={"pace": "adaptive"}) if isinstance(method, FedAde) else method
         tune(adaptive, simulated_drift(deployment, held_out, settings), run, progress).save(path)

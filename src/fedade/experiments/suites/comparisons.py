@@ -1,25 +1,18 @@
 """The tables that compare methods: the paper's first and second, and two of its appendix."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fedade.experiments.cell import Cell
 from fedade.experiments.suites.grid import Suite, grid
-from fedade.experiments.suites.rows import EXTRA, PAPER, PRINTED_ROW, ROWS, TUNED, YARDSTICKS
+from fedade.experiments.suites.rows import EXTRA, PAPER, PRINTED_ROW, PRINTED_TEXTS_ROW, ROWS, TUNED, YARDSTICKS
 
 BENCHMARKS = ("tiny-imagenet-label", "cifar10-label", "cifar10-c", "cifar100-c")
 """Presets of the paper's image benchmarks."""
 
-TEXT_ROWS = (
-    *(replace(row, settings={"rate": {"low": 1e-4}}) if row.method == "fix-lr-low" else row for row in PAPER),
-    *EXTRA,
-)
-"""Rows on the text benchmark, where the paper's FixLR(Low) is below the lowest rate of Fed-ADE."""
-
 
 def _table1(seeds: Sequence[int]) -> list[Cell]:
     images = grid("table1", (*BENCHMARKS, "cifar100-label"), (*PAPER, PRINTED_ROW, *TUNED, *EXTRA), seeds)
-    return [*images, *grid("table1", ("lama-label",), TEXT_ROWS, seeds)]
+    return [*images, *grid("table1", ("lama-label",), (*PAPER, PRINTED_TEXTS_ROW, *TUNED, *EXTRA), seeds)]
 
 
 def _table2(seeds: Sequence[int]) -> list[Cell]:

@@ -1,6 +1,6 @@
 """Rows that several tables have."""
 
-from fedade.experiments.presets import PRINTED
+from fedade.experiments.presets import PRINTED, PRINTED_TEXTS
 from fedade.experiments.suites.grid import SuiteRow
 from fedade.reporting.names import METHODS
 
@@ -11,6 +11,7 @@ PAPER = tuple(ROWS.values())
 """The same in the paper's order."""
 
 PRINTED_ROW = SuiteRow("Fed-ADE (as printed)", "fed-ade", PRINTED)
+PRINTED_TEXTS_ROW = SuiteRow("Fed-ADE (as printed)", "fed-ade", PRINTED_TEXTS)
 TUNED = tuple(
     SuiteRow(f"{ROWS[name].name} (tuned)", name, {"constants": "calibrated"})
     for name in ("fed-ccfa", "fed-poe", "uda", "unida")
