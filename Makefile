@@ -16,7 +16,7 @@ run: setup
 	$(BIN)/fedade run
 
 test: setup check browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # The report page is looked at in a real browser; where none can be had, its tests say so and skip.
 browser:

@@ -24,6 +24,8 @@ COMMANDS = {
     "run nonsense": 2,
     "run --set scenario.alhpa=1": 2,
     "run --set scenario.dataset=nonsense": 2,
+    "run --set scenario.model=nonsense": 2,
+    "run --set fed-ade.nonsense=1": 2,
     "bench nonsense": 2,
     "tune nonsense": 2,
     "check-method nonsense": 2,
@@ -31,7 +33,11 @@ COMMANDS = {
     "results add nonsense": 2,
     "flower up nonsense": 2,
     **dict.fromkeys(
-        (f"list {kind}" for kind in ("methods", "datasets", "models", "schedules", "measures", "presets", "suites")), 0
+        (
+            f"list {kind}"
+            for kind in ("methods", "datasets", "models", "schedules", "measures", "presets", "suites", "settings")
+        ),
+        0,
     ),
     "data list": 0,
     "flower certs keys": 0,

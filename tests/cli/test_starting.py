@@ -42,6 +42,10 @@ REFUSED_WITHOUT_PYTORCH = [
     ["export", "nonsense", "--to", "mlflow"],
     ["run", "--method", "nonsense"],
     *(["run", "--set", setting] for setting in ("scenario.alhpa=1", "scenario.schedule=saw", "protocol.rounds=0")),
+    *(["run", "--set", setting] for setting in ("scenario.dataset=cifer10", "scenario.model=vgg", "fed-ade.speed=1")),
+    ["run", "--set", "methods=[{tent: {speed: 1}}]"],
+    ["tune", "--set", "fed-ade.speed=1"],
+    ["bench", "smoke", "--set", "fed-ade.speed=1"],
 ]
 
 

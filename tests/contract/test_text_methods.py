@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +21,12 @@ from fedade.parts.last_layers import classified, frozen_features, last_layer
 from ..helpers import QUICKER, Rows, beginning, clock, context, final_world, only, predict, quick
 from .texts import CLASSES, text_scenario
 
-pytest.importorskip("peft")
-pytest.importorskip("transformers")
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*has no BatchNorm layer:RuntimeWarning")
-"""Which is a test of its own."""
+pytestmark = [
+    # Looked for, not imported: whoever only collects tests need not wait for it.
+    pytest.mark.skipif(not (find_spec("peft") and find_spec("transformers")), reason="needs fedade[text]"),
+    # Which is a test of its own.
+    pytest.mark.filterwarnings("ignore:.*has no BatchNorm layer:RuntimeWarning"),
+]
 
 SETTINGS = {
     **QUICKER,

@@ -4,7 +4,6 @@ from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 
-import peft
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -86,6 +85,8 @@ def test_every_map_gives_every_client_the_gradients_of_the_loop(setting, fast):
 
 def test_gradients_are_those_of_the_libraries_own_model(setting):
     """The obvious way: a peft model per client, a mask for the padding, `backward`."""
+    import peft  # takes seconds, which whoever only collects tests need not wait for
+
     network, own, fixed, tolerance = setting
     found = Vectorised()(gradients(network, fixed), own, texts(), LABELS)
     dtype = next(iter(own.values())).dtype

@@ -8,7 +8,7 @@ import pytest
 from fedade.cli.listing import COMPUTED, STORED, Kind
 
 
-@pytest.mark.parametrize("kind", [Kind.methods, Kind.models, Kind.measures, Kind.suites])
+@pytest.mark.parametrize("kind", [Kind.methods, Kind.settings, Kind.models, Kind.measures, Kind.suites])
 def test_stored_listings_are_up_to_date(kind):
     known = json.loads(STORED.read_text()) if STORED.exists() else {}
     if os.environ.get("FEDADE_REWRITE_GOLDEN"):

@@ -40,7 +40,7 @@ def moved(network: Network) -> dict[str, Tensor]:
     }
 
 
-def folder_with(model: transformers.PreTrainedModel, folder: Path) -> str:
+def folder_with(model: "transformers.PreTrainedModel", folder: Path) -> str:
     """A folder as `transformers` publishes them."""
     words = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token=".")  # noqa: S106
@@ -188,7 +188,7 @@ def test_another_base_is_another_network(tmp_path):
     assert len(described) == 3
 
 
-def small(kind: str, **sizes: object) -> transformers.PreTrainedModel:
+def small(kind: str, **sizes: object) -> "transformers.PreTrainedModel":
     config = transformers.AutoConfig.for_model(kind, **sizes)
     return transformers.AutoModelForCausalLM.from_config(config)
 

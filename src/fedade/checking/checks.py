@@ -180,7 +180,9 @@ def clients_together_are_clients_alone(trial: MethodTrial) -> None:
     """The vectorised map and the loop agree on everything that a run leaves behind."""
     alone = final_world(trial.method, trial.scenarios.usual, vectorised=False)
     for one, other in zip(_leaves(trial.usual_run.world), _leaves(alone), strict=True):
-        close = torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
+        # A rounding may fall on the other side of what half precision, in which servers store much, can tell apart.
+        coarse = torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0
+        close = torch.allclose(one, other, max(1e-4, 2 * coarse), 1e-5, equal_nan=True)
         require(close, "torch.func.vmap over clients gives another state than one client after the other")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from enum import StrEnum
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,10 +42,13 @@ def bench_command(
 ) -> None:
     """Run a table or a figure of the paper, cell by cell; the same command again continues where it stopped."""
     with loading():
+        from fedade.cli.choosing import refuse_unknown
+        from fedade.experiments.assignments import with_setting
         from fedade.experiments.suites import suite_of
         from fedade.experiments.suites.selecting import select
 
         suite, device = suite_of(name), device or "cpu"
+        refuse_unknown(reduce(with_setting, set_ or [], {}))
         from fedade.cli.listening import listening
         from fedade.data.locate import search_path
         from fedade.experiments.identifying import changed_cell

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     measures = "measures"
     presets = "presets"
     suites = "suites"
+    settings = "settings"
 
 
 def list_command(
@@ -42,7 +43,7 @@ STORED = Path(__file__).parent / "listings.json"
 
 
 def listed(kind: Kind) -> Entries:
-    """What there is of a kind; of our own methods, models, measures and suites as it was stored."""
+    """What there is of a kind; of our own methods, their settings, models, measures and suites as it was stored."""
     stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
     return [*stored, *_methods(_installed())] if kind is Kind.methods else stored
 
@@ -74,6 +75,12 @@ def _methods(names: Sequence[str]) -> Entries:
         }
         for name, method in made.items()
     ]
+
+
+def _settings() -> Entries:
+    from fedade.methods import METHODS, settings_of
+
+    return [{"name": name, "settings": ", ".join(settings_of(name))} for name in METHODS]
 
 
 _NAMED_OTHERWISE = {
@@ -147,4 +154,5 @@ COMPUTED: Mapping[Kind, Callable[[], Entries]] = {
     Kind.measures: _measures,
     Kind.presets: _presets,
     Kind.suites: _suites,
+    Kind.settings: _settings,
 }

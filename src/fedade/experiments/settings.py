@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
@@ -207,14 +207,15 @@ def explain(error: ValidationError, prefix: str) -> str:
     first = error.errors(include_url=False)[0]
     path = ".".join(str(part) for part in ((prefix,) if prefix else ()) + first["loc"])
     if first["type"] == "extra_forbidden":
+        if prefix and is_method(prefix):
+            return no_such_setting(path, str(first["loc"][-1]), prefix, settings_of(prefix))
         where = prefix or "scenario, protocol, methods, method, seeds, execution"
-        return f"{path}: there is no such setting{_settings_hint(str(first['loc'][-1]), prefix, where)}"
+        return f"{path}: there is no such setting in {where}; docs/configuration.md shows all"
     message = first["msg"].removeprefix("Value error, ")
     given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {first['input']!r})"
     return f"{path}: {message[0].lower()}{message[1:]}{given}"
 
 
-def _settings_hint(key: str, method: str, where: str) -> str:
-    if not method or not is_method(method):
-        return f" in {where}; docs/configuration.md shows all"
-    return f" of {method}{hint(key, settings_of(method))}"
+def no_such_setting(path: str, key: str, method: str, known: Iterable[str]) -> str:
+    """What is said of a key that a method does not have."""
+    return f"{path}: there is no such setting of {method}{hint(key, known)}"

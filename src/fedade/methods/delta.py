@@ -23,12 +23,10 @@ from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
 from fedade.core.normalisation import Statistics
 from fedade.maths.losses.entropy import entropy, entropy_from_logits
-from fedade.parts.guarded_steps import masked_mean, moved
-from fedade.parts.norm_layers import norm_affine
+from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
 from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
 from fedade.parts.running_norms import EPSILON, Renormalised, batch_norm_layers
-from fedade.parts.statistics import warn_without_batch_norm
 
 ENOUGH_TO_START = 50
 LEAST_FREQUENCY = 1e-6
@@ -70,14 +68,13 @@ class Delta(Method[DeltaClient]):
 
     def begin(self, ctx: ClientContext) -> DeltaClient:
         deployment = ctx.deployment
-        own = norm_affine(deployment, "delta")
-        warn_without_batch_norm(deployment, "delta", "it moves the scales of the norms that the model has")
+        learner = norm_learner(deployment, "delta", self.optimiser)
         known = {
             layer: Statistics(mean, variance + EPSILON)
             for layer, (mean, variance) in batch_norm_layers(deployment).items()
         }
         even = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
-        return DeltaClient(Learner(own, self.optimiser.start(own)), known, torch.zeros_like(even[0]), even)
+        return DeltaClient(learner, known, torch.zeros_like(even[0]), even)
 
     def observe(self, ctx: ClientContext, state: DeltaClient) -> tuple[DeltaClient, Plan]:
         limit = self.reliable_entropy * math.log(ctx.deployment.num_classes)
@@ -95,10 +92,7 @@ class Delta(Method[DeltaClient]):
         used = entropy(answers) < limit if self.base == "weighted" else torch.ones_like(answers[:, 0], dtype=torch.bool)
         learner = moved(state.learner, slopes, self.optimiser, self.learning_rate, used.any())
         frequencies = torch.lerp(answers.mean(0), state.frequencies, self.frequency_memory)
-        plan = {
-            "learning_rate": torch.full_like(frequencies[0], self.learning_rate),
-            "reliable": used.to(frequencies.dtype).mean(),
-        }
+        plan = plan_with_reliable(self.learning_rate, used, frequencies)
         return DeltaClient(learner, self._followed(ctx, state, seen), state.batches + 1, frequencies), plan
 
     def predict(self, ctx: ClientContext, state: DeltaClient) -> Tensor:

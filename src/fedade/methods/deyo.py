@@ -22,11 +22,10 @@ from fedade.core.tokens import PADDING
 from fedade.maths.counter import uniform
 from fedade.maths.losses.entropy import entropy, entropy_from_logits
 from fedade.parts.augmentation import refuse_without_views
-from fedade.parts.guarded_steps import masked_mean, step
-from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
+from fedade.parts.guarded_steps import masked_mean, norm_learner, plan_with_reliable, step
+from fedade.parts.norm_layers import batch_logits, own_batch_logits
 from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
-from fedade.parts.statistics import warn_without_batch_norm
 
 
 class Deyo(Method[Learner]):
@@ -54,9 +53,7 @@ class Deyo(Method[Learner]):
 
     def begin(self, ctx: ClientContext) -> Learner:
         refuse_without_views(ctx.deployment, "deyo")
-        own = norm_affine(ctx.deployment, "deyo", self.include_last_stage)
-        warn_without_batch_norm(ctx.deployment, "deyo", "it moves the scales of the norms that the model has")
-        return Learner(own, self.optimiser.start(own))
+        return norm_learner(ctx.deployment, "deyo", self.optimiser, self.include_last_stage)
 
     def observe(self, ctx: ClientContext, state: Learner) -> tuple[Learner, Plan]:
         deployment, scale = ctx.deployment, math.log(ctx.deployment.num_classes)
@@ -71,10 +68,7 @@ class Deyo(Method[Learner]):
             found = entropy_from_logits(batch_logits(deployment, own, ctx.inputs))
             return masked_mean(weights * found, trusted), ()
 
-        plan = {
-            "learning_rate": torch.full_like(sizes[0], self.learning_rate),
-            "reliable": trusted.to(sizes.dtype).mean(),
-        }
+        plan = plan_with_reliable(self.learning_rate, trusted, sizes)
         return step(state, loss, self.optimiser, self.learning_rate, trusted.any()), plan
 
     def predict(self, ctx: ClientContext, state: Learner) -> Tensor:

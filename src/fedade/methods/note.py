@@ -23,8 +23,7 @@ from torch.func import grad
 from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
 from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import chosen, moved
-from fedade.parts.norm_layers import norm_affine
+from fedade.parts.guarded_steps import chosen, moved, norm_learner
 from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
 from fedade.parts.running_norms import InstanceAware, own_statistics
@@ -38,7 +37,7 @@ from fedade.parts.sample_memory import (
     first_empty,
     remember,
 )
-from fedade.parts.statistics import follow, warn_without_batch_norm
+from fedade.parts.statistics import follow
 
 
 class NoteClient(NamedTuple):
@@ -69,9 +68,7 @@ class Note(Method[NoteClient]):
         )
 
     def begin(self, ctx: ClientContext) -> NoteClient:
-        own = norm_affine(ctx.deployment, "note")
-        warn_without_batch_norm(ctx.deployment, "note", "it moves the scales of the norms that the model has")
-        learner = Learner(own, self.optimiser.start(own))
+        learner = norm_learner(ctx.deployment, "note", self.optimiser)
         return NoteClient(learner, own_statistics(ctx.deployment), empty_memory(ctx, self.memory_size))
 
     def observe(self, ctx: ClientContext, state: NoteClient) -> tuple[NoteClient, Plan]:

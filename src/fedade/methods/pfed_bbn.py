@@ -28,11 +28,9 @@ from fedade.core.tree import tree_map
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture
-from fedade.parts.guarded_steps import masked_mean, moved
-from fedade.parts.norm_layers import norm_affine
+from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
 from fedade.parts.participation import Learner
 from fedade.parts.similar_clients import distances, median_distance, mixed, similarity_weights
-from fedade.parts.statistics import warn_without_batch_norm
 
 SMALLEST = 1e-12
 
@@ -69,9 +67,8 @@ class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
 
     def begin(self, ctx: ClientContext) -> PfedBbnClient:
         refuse_without_views(ctx.deployment, "pfed-bbn")
-        own = norm_affine(ctx.deployment, "pfed-bbn")
-        warn_without_batch_norm(ctx.deployment, "pfed-bbn", "it moves the scales of the norms that the model has")
-        return PfedBbnClient(Learner(own, self.optimiser.start(own)), own, deployed_rows(ctx.deployment))
+        learner = norm_learner(ctx.deployment, "pfed-bbn", self.optimiser)
+        return PfedBbnClient(learner, learner.own, deployed_rows(ctx.deployment))
 
     def observe(self, ctx: ClientContext, state: PfedBbnClient) -> tuple[PfedBbnClient, Plan]:
         """Statistics follow the predicted classes; scales learn from the teacher where it is certain."""
@@ -98,8 +95,7 @@ class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
         teacher = {
             name: torch.lerp(learner.own[name], value, self.teacher_momentum) for name, value in state.teacher.items()
         }
-        reliable = certain.to(deployment.accuracy.dtype).mean()
-        plan = {"learning_rate": torch.full_like(reliable, self.learning_rate), "reliable": reliable}
+        plan = plan_with_reliable(self.learning_rate, certain, deployment.accuracy)
         return PfedBbnClient(learner, teacher, rows), plan
 
     def local_round(

@@ -22,11 +22,10 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Method, Plan
 from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import step
-from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
+from fedade.parts.guarded_steps import norm_learner, step
+from fedade.parts.norm_layers import batch_logits, own_batch_logits
 from fedade.parts.optimisers import MomentumOptimiser
 from fedade.parts.participation import Learner
-from fedade.parts.statistics import warn_without_batch_norm
 
 BET_RATE = 1 / (8 * 3**0.5)
 LARGEST_BET = 1.8
@@ -68,10 +67,9 @@ class Poem(Method[PoemClient]):
         )
 
     def begin(self, ctx: ClientContext) -> PoemClient:
-        own = norm_affine(ctx.deployment, "poem", self.include_last_stage)
-        warn_without_batch_norm(ctx.deployment, "poem", "it moves the scales of the norms that the model has")
+        learner = norm_learner(ctx.deployment, "poem", self.optimiser, self.include_last_stage)
         zero = torch.zeros_like(ctx.deployment.accuracy)
-        return PoemClient(Learner(own, self.optimiser.start(own)), Bettor(zero, zero, zero, zero))
+        return PoemClient(learner, Bettor(zero, zero, zero, zero))
 
     def observe(self, ctx: ClientContext, state: PoemClient) -> tuple[PoemClient, Plan]:
         deployment = ctx.deployment

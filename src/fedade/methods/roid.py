@@ -23,11 +23,10 @@ from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
 from fedade.maths.losses.entropy import entropy
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.guarded_steps import moved
-from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
+from fedade.parts.guarded_steps import moved, norm_learner, plan_with_reliable
+from fedade.parts.norm_layers import batch_logits, own_batch_logits
 from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
-from fedade.parts.statistics import warn_without_batch_norm
 
 MOST_CERTAIN = 0.99
 LEAST_RATIO = 1e-5
@@ -66,10 +65,9 @@ class Roid(Method[RoidClient]):
 
     def begin(self, ctx: ClientContext) -> RoidClient:
         refuse_without_views(ctx.deployment, "roid")
-        own = norm_affine(ctx.deployment, "roid")
-        warn_without_batch_norm(ctx.deployment, "roid", "it moves the scales of the norms that the model has")
+        learner = norm_learner(ctx.deployment, "roid", self.optimiser)
         even = torch.full_like(ctx.deployment.source_prior, 1 / ctx.deployment.num_classes)
-        return RoidClient(Learner(own, self.optimiser.start(own)), even)
+        return RoidClient(learner, even)
 
     def observe(self, ctx: ClientContext, state: RoidClient) -> tuple[RoidClient, Plan]:
         deployment, view = ctx.deployment, random_view(ctx.inputs, ctx.key)
@@ -83,10 +81,7 @@ class Roid(Method[RoidClient]):
         learner = moved(state.learner, grad(loss)(state.learner.own), self.optimiser, self.learning_rate)
         own = {name: torch.lerp(value, deployment.parameters[name], self.pull) for name, value in learner.own.items()}
         answered = torch.lerp(answers.mean(0), state.answered, self.answers_memory)
-        plan = {
-            "learning_rate": torch.full_like(answered[0], self.learning_rate),
-            "reliable": (weights > 0).to(answered.dtype).mean(),
-        }
+        plan = plan_with_reliable(self.learning_rate, weights > 0, answered)
         return RoidClient(learner._replace(own=own), answered), plan
 
     def predict(self, ctx: ClientContext, state: RoidClient) -> Tensor:

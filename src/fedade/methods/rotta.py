@@ -23,8 +23,7 @@ from fedade.core.method import Card, Method, Plan
 from fedade.maths.losses.entropy import entropy
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.composition import own_prediction
-from fedade.parts.guarded_steps import chosen, moved
-from fedade.parts.norm_layers import norm_affine
+from fedade.parts.guarded_steps import chosen, moved, norm_learner
 from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
 from fedade.parts.running_norms import Following, detached, named_statistics, own_statistics
@@ -38,7 +37,6 @@ from fedade.parts.sample_memory import (
     first_empty,
     remember,
 )
-from fedade.parts.statistics import warn_without_batch_norm
 
 
 class RottaClient(NamedTuple):
@@ -73,11 +71,9 @@ class Rotta(Method[RottaClient]):
 
     def begin(self, ctx: ClientContext) -> RottaClient:
         refuse_without_views(ctx.deployment, "rotta")
-        own = norm_affine(ctx.deployment, "rotta")
-        warn_without_batch_norm(ctx.deployment, "rotta", "it moves the scales of the norms that the model has")
+        student = norm_learner(ctx.deployment, "rotta", self.optimiser)
         statistics = own_statistics(ctx.deployment)
-        student = Learner(own, self.optimiser.start(own))
-        return RottaClient(student, statistics, own, statistics, empty_memory(ctx, self.memory_size))
+        return RottaClient(student, statistics, student.own, statistics, empty_memory(ctx, self.memory_size))
 
     def observe(self, ctx: ClientContext, state: RottaClient) -> tuple[RottaClient, Plan]:
         """Samples compete for places by what the incoming teacher says of them; then steps that are due."""

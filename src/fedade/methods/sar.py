@@ -24,6 +24,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Method, Plan
 from fedade.core.tree import tree_map
 from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.parts.guarded_steps import chosen, masked_mean, plan_with_reliable
 from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.statistics import warn_without_batch_norm
@@ -82,7 +83,7 @@ class Sar(Method[SarClient]):
         def loss(own: dict[str, Tensor], among: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
             sizes = entropies(own)
             reliable = (sizes < limit) & among
-            mean = torch.where(reliable, sizes, 0.0).sum() / reliable.sum().clamp_min(1)
+            mean = masked_mean(sizes, reliable)
             return mean, (mean, reliable)
 
         everyone = torch.ones(len(ctx.inputs), dtype=torch.bool, device=ctx.inputs.device)
@@ -90,15 +91,9 @@ class Sar(Method[SarClient]):
         slopes, (mean, second) = grad(loss, has_aux=True)(self._worst_nearby(state.own, slopes), first)
         moved = self._stepped(state, slopes, mean, second.any())
         collapsed = self._collapsed(ctx.deployment, moved)
-        after = tree_map(
-            lambda fresh, current: torch.where(collapsed, fresh, current), self._beginning(ctx.deployment), moved
-        )
-        plan = {
-            "learning_rate": torch.full_like(mean, self.learning_rate),
-            "reliable": second.to(mean.dtype).mean(),
-            "reset": collapsed.to(mean.dtype),
-        }
-        return after, plan
+        after = chosen(collapsed, self._beginning(ctx.deployment), moved)
+        plan = plan_with_reliable(self.learning_rate, second, mean)
+        return after, plan | {"reset": collapsed.to(mean.dtype)}
 
     def predict(self, ctx: ClientContext, state: SarClient) -> Tensor:
         return own_batch_logits(ctx, state.own).softmax(-1)
@@ -123,7 +118,7 @@ class Sar(Method[SarClient]):
         averaged = self.loss_memory * client.running_loss + (1 - self.loss_memory) * loss
         running = torch.where(client.losses > 0, averaged, loss)
         moved = SarClient(own, velocity, state, running, client.losses + 1)
-        return SarClient(*tree_map(lambda new, old: torch.where(any_reliable, new, old), moved, client))
+        return SarClient(*chosen(any_reliable, moved, client))
 
     def _collapsed(self, deployment: Deployment, client: SarClient) -> Tensor:
         limit = self.reset_loss * math.log(deployment.num_classes) / math.log(_IMAGENET_CLASSES)

@@ -17,10 +17,10 @@ from torch.func import grad
 from fedade.core.context import ClientContext
 from fedade.core.method import Card, Method, Plan
 from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
+from fedade.parts.guarded_steps import moved, norm_learner
+from fedade.parts.norm_layers import batch_logits, own_batch_logits
 from fedade.parts.optimisers import AdamOptimiser
 from fedade.parts.participation import Learner
-from fedade.parts.statistics import warn_without_batch_norm
 
 
 class Tent(Method[Learner]):
@@ -39,9 +39,7 @@ class Tent(Method[Learner]):
         )
 
     def begin(self, ctx: ClientContext) -> Learner:
-        own = norm_affine(ctx.deployment, "tent")
-        warn_without_batch_norm(ctx.deployment, "tent", "it moves the scales of the norms that the model has")
-        return Learner(own, self.optimiser.start(own))
+        return norm_learner(ctx.deployment, "tent", self.optimiser)
 
     def observe(self, ctx: ClientContext, state: Learner) -> tuple[Learner, Plan]:
         """Steps on the mean entropy; the trace gets the entropy that the last of them met."""
@@ -50,14 +48,11 @@ class Tent(Method[Learner]):
             entropy = entropy_from_logits(batch_logits(ctx.deployment, own, ctx.inputs)).mean()
             return entropy, entropy
 
-        own, moments = state
         entropy = torch.zeros_like(ctx.deployment.accuracy)
         for _ in range(self.adaptation_steps):
-            slopes, entropy = grad(loss, has_aux=True)(own)
-            directions, moments = self.optimiser.directions(own, slopes, moments)
-            own = {name: value - self.learning_rate * directions[name] for name, value in own.items()}
-        plan = {"learning_rate": torch.full_like(entropy, self.learning_rate), "entropy": entropy}
-        return Learner(own, moments), plan
+            slopes, entropy = grad(loss, has_aux=True)(state.own)
+            state = moved(state, slopes, self.optimiser, self.learning_rate)
+        return state, {"learning_rate": torch.full_like(entropy, self.learning_rate), "entropy": entropy}
 
     def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
         return own_batch_logits(ctx, state.own).softmax(-1)

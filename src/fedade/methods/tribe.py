@@ -24,10 +24,8 @@ from fedade.core.tree import tree_map
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
-from fedade.parts.guarded_steps import masked_mean, moved
-from fedade.parts.norm_layers import norm_affine
+from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
 from fedade.parts.participation import Learner
-from fedade.parts.statistics import warn_without_batch_norm
 
 Rows = dict[str, ClassRows]
 
@@ -53,10 +51,9 @@ class Tribe(BalancedLearning, Method[TribeClient]):
 
     def begin(self, ctx: ClientContext) -> TribeClient:
         refuse_without_views(ctx.deployment, "tribe")
-        own = norm_affine(ctx.deployment, "tribe")
-        warn_without_batch_norm(ctx.deployment, "tribe", "it moves the scales of the norms that the model has")
+        learner = norm_learner(ctx.deployment, "tribe", self.optimiser)
         rows = deployed_rows(ctx.deployment)
-        return TribeClient(Learner(own, self.optimiser.start(own)), rows, rows, rows)
+        return TribeClient(learner, rows, rows, rows)
 
     def observe(self, ctx: ClientContext, state: TribeClient) -> tuple[TribeClient, Plan]:
         deployment, view = ctx.deployment, random_view(ctx.inputs, ctx.key)
@@ -78,8 +75,7 @@ class Tribe(BalancedLearning, Method[TribeClient]):
 
         slopes, (certain, rows) = grad(loss, has_aux=True)(state.learner.own)
         learner = moved(state.learner, slopes, self.optimiser, self.learning_rate, certain.any())
-        share = certain.to(deployment.accuracy.dtype).mean()
-        plan = {"learning_rate": torch.full_like(share, self.learning_rate), "reliable": share}
+        plan = plan_with_reliable(self.learning_rate, certain, deployment.accuracy)
         return TribeClient(learner, *tree_map(torch.detach, rows)), plan
 
     def predict(self, ctx: ClientContext, state: TribeClient) -> Tensor:

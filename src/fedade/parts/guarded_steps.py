@@ -1,4 +1,4 @@
-"""One step of an optimiser that is taken only where it is wanted."""
+"""Steps on the scales and shifts of normalisation layers, each taken only where it is wanted."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,29 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
+from fedade.core.deployment import Deployment
+from fedade.core.method import Plan
 from fedade.core.tree import Tree, tree_map
+from fedade.parts.norm_layers import norm_affine
 from fedade.parts.optimisers import Optimiser
 from fedade.parts.participation import Learner
+from fedade.parts.statistics import warn_without_batch_norm
 
 Loss = Callable[[dict[str, Tensor]], tuple[Tensor, Tree]]
 """From tensors that move to a loss, and what else it found."""
+
+
+def norm_learner(deployment: Deployment, method: str, optimiser: Optimiser, include_last_stage: bool = True) -> Learner:
+    """The deployed scales and shifts before a method's first step; it warns where there is no BatchNorm."""
+    own = norm_affine(deployment, method, include_last_stage)
+    warn_without_batch_norm(deployment, method, "it moves the scales of the norms that the model has")
+    return Learner(own, optimiser.start(own))
+
+
+def plan_with_reliable(rate: float, reliable: Tensor, like: Tensor) -> Plan:
+    """A plan of a fixed rate, with the share of samples `[n]` that a step has used."""
+    share = reliable.to(like.dtype).mean()
+    return {"learning_rate": torch.full_like(share, rate), "reliable": share}
 
 
 def chosen(condition: Tensor, new: Tree, old: Tree) -> Tree:

@@ -45,8 +45,8 @@ def grid(
 ) -> list[Cell]:
     """Every row on every preset, schedule and seed; cells of one scenario are neighbours."""
     return [
-        _cell(suite, merged(PRESETS[preset](), changes or {}), schedule, row, seed, varied or {})
-        for preset in presets
+        _cell(suite, below, schedule, row, seed, varied or {})
+        for below in (merged(PRESETS[preset](), changes or {}) for preset in presets)
         for schedule in schedules
         for seed in seeds
         for row in rows
@@ -55,8 +55,9 @@ def grid(
 
 def _cell(suite: str, below: Settings, schedule: str, row: SuiteRow, seed: int, varied: Mapping[str, Label]) -> Cell:
     entry = MethodEntry(name=row.name, method=row.method, settings=row.settings)
+    of_method = {name: settings for name, settings in below.get("method", {}).items() if name == row.method}
     own = {"scenario": {"schedule": schedule}, "methods": (entry,), "seeds": (seed,)}
-    experiment = experiment_from(merged(below, own)).of_one(entry, seed)
+    experiment = experiment_from(merged({**below, "method": of_method}, own))
     labels = labels_of(suite, experiment, entry, seed)
     place = " ".join(str(labels[name]) for name in ("dataset", "kind", "source", "schedule", "row"))
     besides = {**row.labels, **varied}
