@@ -142,7 +142,7 @@ def test_an_open_page_follows_the_run_and_keeps_the_choice(browser, tmp_path: Pa
         browser.wait("!document.getElementById('plots').hidden")
         browser.settle()
         browser.select("#scene select", "Squ.")
-        browser.select("#smoothing", "1")
+        browser.select("#smoothing", "5")
         browser.evaluate("document.querySelector('#legend button[data-method=source]').click()")
         browser.evaluate("document.querySelector('#results th button').click()")
         before = lines(browser)
@@ -159,12 +159,12 @@ def test_an_open_page_follows_the_run_and_keeps_the_choice(browser, tmp_path: Pa
         assert list(after) == ["Fed-ADE"], "what was switched off stays off"
         assert len(after["Fed-ADE"]) > len(before["Fed-ADE"])
         assert browser.evaluate("document.querySelector('#scene select').value") == "Squ."
-        assert browser.evaluate("document.getElementById('smoothing').value") == "1"
+        assert browser.evaluate("document.getElementById('smoothing').value") == "5"
         assert browser.evaluate("document.querySelector('#results th').getAttribute('aria-sort')") == "ascending"
         tables = (
             "[...document.querySelectorAll('[data-scene]')].filter((one) => !one.hidden).map((one) => one.innerText)"
         )
-        assert ["Squ." in text for text in browser.evaluate(tables)] == [True]
+        assert ["Squ." in text for text in browser.evaluate(tables)] == [True, True]
         assert "NaN" not in browser.evaluate("document.getElementById('plots').innerHTML")
 
         for cell in (cells["fed-ade"], second, Cell(tmp_path, "fed-ade", schedule="lin")):

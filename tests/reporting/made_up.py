@@ -9,7 +9,7 @@ from fedade.core import trace
 from fedade.core.seeds import Seeds
 from fedade.reporting.page import Page, render
 from fedade.reporting.page.scenes import PackedScenes, Recording, Scene, pack
-from fedade.reporting.results import result, rows, run_table
+from fedade.reporting.results import result, rows, run_tables
 
 PAPER = (
     "source", "fth", "atlas", "uda", "fed-poe", "fix-lr-low", "fix-lr-mid", "fix-lr-high", "fed-ade", "oracle-prior",
@@ -51,6 +51,7 @@ def made_up_trace(
         "severity": np.zeros(shape, dtype=int),
     }
     flat = {name: values.ravel() for name, values in columns.items()}
+    flat |= made_up_answers(after, samples, classes, own)
     flat["true_prior"] = truth.reshape(-1, classes).astype(np.float32)
     signal = np.clip(0.3 + 0.4 * weight[:, None] + 0.1 * own.standard_normal(shape), 0, 1).astype(np.float32).ravel()
     if method in WITH_RATES:
@@ -61,6 +62,28 @@ def made_up_trace(
     if method in WITH_PRIORS:
         flat["prior"] = (estimate / estimate.sum(-1, keepdims=True)).reshape(-1, classes).astype(np.float32)
     return trace.to_table(flat)
+
+
+def made_up_answers(
+    accuracy: np.ndarray, samples: int, classes: int, draws: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Columns of the answers' quality that agree with one another: every sample is in one bin and one class."""
+    hits = np.rint(accuracy.ravel() * samples).astype(int)
+    even = np.full(classes, 1 / classes)
+    class_hits, class_misses = draws.multinomial(hits, even), draws.multinomial(samples - hits, even)
+    sure = np.arange(10) / 45  # most answers are sure
+    bin_hits, bin_misses = draws.multinomial(hits, sure), draws.multinomial(samples - hits, sure)
+    sums = (bin_hits + bin_misses) * (np.arange(10) + 0.5) / 10
+    return {
+        "confidence": sums.sum(1) / samples,
+        "nll": 1.2 - accuracy.ravel(),
+        "brier": 1 - accuracy.ravel(),
+        "confidence_samples": bin_hits + bin_misses,
+        "confidence_hits": bin_hits,
+        "confidence_sums": sums.astype(np.float32),
+        "class_samples": class_hits + class_misses,
+        "class_hits": class_hits,
+    }
 
 
 def made_up_scenes(
@@ -84,7 +107,7 @@ def made_up_scenes(
 def made_up_page(scenes: Sequence[Scene], packed: PackedScenes | None = None) -> str:
     """A whole page of such scenes."""
     tables = [
-        run_table(
+        run_tables(
             rows([result(one.read(), one.method, one.seed, one.oracle, 1.0) for one in scene.recordings]),
             ", ".join(scene.labels.values()),
         )
@@ -93,7 +116,7 @@ def made_up_page(scenes: Sequence[Scene], packed: PackedScenes | None = None) ->
     return render(
         Page(
             title="Made-up numbers",
-            tables=tables[:1],
+            tables=tables[0],
             scene_tables=tables,
             scenes=packed or pack(scenes),
             config={"scenario": {"dataset": "digits", "kind": "label"}},

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(
 )
 WIDE, NARROW = 1280, 360
 METHODS = ("source", "fth", "fix-lr-mid", "fed-ade", "oracle-prior")
-PLOTS = ("#accuracy", "#heat", "#client-accuracy", "#signals", "#priors")
+ANSWERS = ("#calibration", "#expected", "#classes", "#client-ranks", "#true-drift", "#drift-signals")
+PLOTS = ("#accuracy", *ANSWERS, "#heat", "#client-accuracy", "#signals", "#priors")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_nothing_to_draw_is_said(wide):
 
 @pytest.mark.parametrize(
     ("control", "value"),
-    [("#score", "accuracy_pre"), ("#curve-seed", "1"), ("#smoothing", "1"), ("#scene select", "squ")],
+    [("#score", "accuracy_pre"), ("#curve-seed", "1"), ("#smoothing", "5"), ("#scene select", "squ")],
 )
 def test_choices_change_the_accuracy_plot(wide, control, value):
     before = drawn(wide, "#accuracy")
@@ -122,9 +123,9 @@ def test_choices_change_the_accuracy_plot(wide, control, value):
 
 def test_the_scene_brings_its_own_table(wide):
     shown = "[...document.querySelectorAll('[data-scene]')].filter((one) => !one.hidden).map((one) => one.innerText)"
-    assert ["lin" in text for text in wide.evaluate(shown)] == [True]
+    assert ["lin" in text for text in wide.evaluate(shown)] == [True, True]
     wide.select("#scene select", "squ")
-    assert ["squ" in text for text in wide.evaluate(shown)] == [True]
+    assert ["squ" in text for text in wide.evaluate(shown)] == [True, True]
 
 
 def test_bands_are_drawn_where_they_do_not_hide_one_another(wide):
@@ -226,7 +227,7 @@ def test_clients_can_be_sorted_by_their_mean(wide):
 
 
 def test_tables_sort_by_a_press_on_a_heading(wide):
-    column = "[...document.querySelectorAll('#results tbody tr')].map((one) => Number(one.cells[1].dataset.value))"
+    column = "[...document.querySelector('#results tbody').rows].map((one) => Number(one.cells[1].dataset.value))"
     press = "document.querySelectorAll('#results th button')[1].click()"
     wide.evaluate(press)
     falling = wide.evaluate(column)
@@ -248,7 +249,7 @@ def test_everything_that_takes_the_focus_has_a_name(wide):
 
 def test_what_was_left_out_is_said(browser, tmp_path):
     scenes = made_up_scenes(("lin",), ("source", "fed-ade"), (0, 1), clients=20, steps=20)
-    tiers = [replace(tier, characters=characters) for tier, characters in zip(TIERS, (4_500, 2_000), strict=True)]
+    tiers = [replace(tier, characters=characters) for tier, characters in zip(TIERS, (5_500, 1_500), strict=True)]
     path = tmp_path / "thin.html"
     path.write_text(made_up_page(scenes, pack(scenes, tiers)))
     browser.open(path)

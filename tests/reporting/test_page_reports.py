@@ -169,9 +169,17 @@ def test_an_empty_suite_says_what_to_do(tmp_path):
         write_any_report(tmp_path / "empty")
 
 
-def test_tables_of_a_run_are_refused(run_folder):
-    with pytest.raises(FedadeError, match="is not the folder of a suite"):
-        printed_tables(run_folder, "text")
+def test_a_run_has_tables_too(run_folder, monkeypatch, capfd):
+    monkeypatch.setattr(sys, "argv", ["fedade", "report", "--table", "markdown", str(run_folder)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    told = capfd.readouterr().out
+    assert "### digits: label shift, schedule lin" in told
+    assert "| fed-ade |" in told
+    assert "| NLL | ECE, % | Brier |" in told
+    assert printed_tables(run_folder, "csv").startswith("table,row,")
+    assert not (run_folder / "report.html").exists(), "tables instead of the page"
 
 
 def test_several_folders_get_a_page_each(run_folder, suite_folder, monkeypatch, capfd):

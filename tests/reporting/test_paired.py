@@ -11,7 +11,7 @@ from fedade.reporting.paired import Paired, holm, paired
 from ..maths.samples import QUICK
 
 accuracies = st.integers(0, 10_000).map(lambda value: value / 100)
-pairs_of_accuracies = st.lists(st.tuples(accuracies, accuracies), min_size=2, max_size=8)
+pairs_of_accuracies = st.lists(st.tuples(accuracies, accuracies), min_size=5, max_size=9)
 p_values = st.floats(0, 1)
 
 
@@ -48,22 +48,27 @@ def test_swapping_the_methods_swaps_the_sign_alone(values: list[tuple[float, flo
 
 
 def test_wilcoxon_by_hand() -> None:
-    # Four differences of one sign: 2 of the 16 sign patterns are as extreme.
-    assert paired([2, 3, 5, 8], [1, 1, 1, 1]).wilcoxon == 2 / 16
+    # Five differences of one sign: 2 of the 32 sign patterns are as extreme.
+    assert paired([2, 3, 5, 8, 12], [1, 1, 1, 1, 1]).wilcoxon == 2 / 32
 
 
 def test_few_pairs_give_no_test() -> None:
     assert paired([], []) == Paired(0)
     assert paired([71.0], [70.0]) == Paired(1, 1.0)
+    four = paired([71.0, 72.0, 74.0, 78.0], [70.0] * 4)
+    assert (four.pairs, four.t_test, four.wilcoxon) == (4, None, None)
+    assert four.difference == 3.75
+    assert four.low < 3.75 < four.high, "an interval says itself how little is known"
+    assert paired([70.0] * 4, [70.0] * 4) == Paired(4, 0.0)
 
 
 def test_equal_methods_do_not_differ() -> None:
-    found = paired([70.1, 80.2, 63.3], [70.1, 80.2, 63.3])
-    assert found == Paired(3, 0.0, t_test=1.0, wilcoxon=1.0)
+    found = paired([70.1, 80.2, 63.3, 50.0, 40.0], [70.1, 80.2, 63.3, 50.0, 40.0])
+    assert found == Paired(5, 0.0, t_test=1.0, wilcoxon=1.0)
 
 
 def test_float_noise_is_a_tie() -> None:
-    assert paired([0.1 + 0.2, 70.0], [0.3, 70.0]).t_test == 1.0
+    assert paired([0.1 + 0.2, *[70.0] * 4], [0.3, *[70.0] * 4]).t_test == 1.0
     constant = paired([70.3, 0.3], [70.2, 0.2])
     assert constant.t_test is None
     assert constant.difference == pytest.approx(0.1)

@@ -22,9 +22,10 @@ from fedade.core.errors import first_line
 from fedade.core.method import Method, with_rounds
 from fedade.core.scenario import Batch, Streams
 from fedade.core.seeds import Seeds
+from fedade.engine.scoring import LABELLED_COLUMNS
 
 Check = Callable[[MethodTrial], None]
-SCORES = ("accuracy_pre", "accuracy_post", "true_prior")
+SCORES = ("accuracy_pre", "accuracy_post", "true_prior", *LABELLED_COLUMNS)
 
 
 def is_a_method(trial: MethodTrial) -> None:

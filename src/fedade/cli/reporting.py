@@ -10,9 +10,7 @@ from fedade.cli.loading import loading
 
 def report_command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN_OR_SUITE...", help="Folders of runs or suites.")],
-    table: Annotated[
-        str | None, typer.Option(help="Print a suite's tables instead: text, markdown, latex or csv.")
-    ] = None,
+    table: Annotated[str | None, typer.Option(help="Print the tables instead: text, markdown, latex or csv.")] = None,
 ) -> None:
     """Write the report page of runs and suites again, and the figures of runs, from what their folders hold."""
     with loading():

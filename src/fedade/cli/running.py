@@ -89,4 +89,6 @@ def _print(experiment: "Experiment", done: "Run") -> None:
     for row, shown in zip(results.rows, texts(results), strict=True):
         table.add_row(*shown, style="dim" if row.oracle else None)
     console.print(table)
+    for note in results.notes:
+        console.print(note, style="dim", highlight=False)
     console.print(f"report: {done.folder / 'report.html'}", soft_wrap=True, highlight=False)

@@ -123,7 +123,7 @@ class Clock:
 
         clients, plan, observed = running.observe(clients, shared, batch)
         batch = batch._replace(features=())
-        before, *scored = (Scores(*(value.clone() for value in _of(scores, panel))) for scores in observed)
+        before, *scored = (tree.tree_map(torch.clone, _of(scores, panel)) for scores in observed)
         sizes = torch.full(present.participants.shape[::2], float(batch.labels.shape[-1]), device=device)
         for number in range(present.participants.shape[1]):
             chosen = present.participants[:, number]
@@ -140,6 +140,7 @@ class Clock:
             "accuracy_post": after.accuracy,
             "severity": _of(drawn.severity, panel),
             "true_prior": _of(drawn.prior, panel).float(),
+            **(after.quality._asdict() if after.quality else {}),
             **tree.tree_map(torch.clone, _of(plan, panel)),
         }
         if self.score_fresh:
@@ -258,7 +259,8 @@ def _first_states(method: Method, scenario: Scenario) -> tuple[Tree, Tree]:
 def _score(running: Running, clients: Tree, shared: Tree, batch: StepBatch, panel: Tensor | None) -> Scores:
     scores = running.score(_of(clients, panel), shared, _of(batch, panel))
     # Cloned, because a replay writes its results where the last one did.
-    return Scores(*(value.clone() for value in scores))
+    cloned: Scores = tree.tree_map(torch.clone, scores)
+    return cloned
 
 
 def _of(values: Tree, panel: Tensor | None) -> Tree:

@@ -20,6 +20,7 @@ from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.normalisation import FROZEN
 from fedade.core.tree import Tree
 from fedade.engine.client import observed
+from fedade.engine.scoring import Quality, quality
 
 
 class ClientMap(Protocol):
@@ -59,6 +60,8 @@ class Scores(NamedTuple):
     accuracy: Tensor
     finite: Tensor
     """Whether all predictions are numbers."""
+    quality: Quality | tuple[()] = ()
+    """Of scores after adaptation."""
 
 
 class ExchangeCost(NamedTuple):
@@ -85,9 +88,9 @@ class Steps:
     exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
 
     def score(self, clients: Tree, shared: Shared, batch: StepBatch) -> Scores:
-        """Accuracy on batches, and whether the predictions are finite."""
+        """How well clients predict batches after adaptation."""
         scores: Scores = self.maps.forward(
-            lambda state, own: self._scores(self._scoring(shared, own), state, own.labels), clients, batch
+            lambda state, own: self._last_scores(self._scoring(shared, own), state, own.labels), clients, batch
         )
         return scores
 
@@ -105,7 +108,7 @@ class Steps:
             moved, plan, after = observed(method, scoring, state, self._truth(own), counter)
             if method.has_rounds:
                 return moved, plan, (before,)
-            return moved, plan, (before, self._scores(after, moved, own.labels))
+            return moved, plan, (before, self._last_scores(after, moved, own.labels))
 
         # A method without rounds does all its training here.
         client_map = self.maps.forward if method.has_rounds else self.maps.update
@@ -206,6 +209,13 @@ class Steps:
         return Truth(own.labels, own.prior) if self.method.card.oracle else None
 
     def _scores(self, ctx: ClientContext, state: Tree, labels: Tensor) -> Scores:
+        return _scores_of(self.method.predict(ctx, state), labels)
+
+    def _last_scores(self, ctx: ClientContext, state: Tree, labels: Tensor) -> Scores:
         probabilities = self.method.predict(ctx, state)
-        hits = probabilities.argmax(-1) == labels
-        return Scores(hits.double().mean(-1), probabilities.isfinite().all())
+        return _scores_of(probabilities, labels)._replace(quality=quality(probabilities, labels))
+
+
+def _scores_of(probabilities: Tensor, labels: Tensor) -> Scores:
+    hits = probabilities.argmax(-1) == labels
+    return Scores(hits.double().mean(-1), probabilities.isfinite().all())

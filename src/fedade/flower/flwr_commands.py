@@ -8,6 +8,9 @@ from typing import Any
 from fedade.core.errors import FedadeError
 from fedade.flower.processes import flower_program
 
+_COLOURS = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Set where a notebook runs: Flower would then put colours into what should be JSON."""
+
 
 def submit(app: str, connection: str, run_config: Mapping[str, str], environment: Mapping[str, str]) -> int:
     """Start an app on a SuperLink; returns the run's id."""
@@ -30,15 +33,16 @@ def refuse_failed(run: int, status: str, details: str) -> None:
 
 def flwr(environment: Mapping[str, str], *words: str) -> dict[str, Any]:
     """What a command of Flower prints as JSON."""
+    plain = {name: value for name, value in environment.items() if name not in _COLOURS}
     done = subprocess.run(  # noqa: S603
-        [flower_program("flwr"), *words], env=dict(environment), capture_output=True, text=True, check=False
+        [flower_program("flwr"), *words], env=plain, capture_output=True, text=True, check=False
     )
     start = done.stdout.find("{")
     try:
         answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
     except ValueError:
         answer = {}
-    if done.returncode or answer.get("success") is False:
+    if done.returncode or not answer or answer.get("success") is False:
         words_of_flower = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
         reason = answer.get("error-message") or words_of_flower[-1]
         raise FedadeError(f"flwr {words[0]} failed: {str(reason).strip()}")

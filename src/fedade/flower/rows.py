@@ -11,6 +11,7 @@ from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.core.method import Plan
 from fedade.core.trace import Rows
+from fedade.engine.scoring import CONFIDENCE_BINS, Quality
 from fedade.flower.members import Member
 from fedade.flower.settings import SHAREABLE, FlowerSettings
 from fedade.flower.wire import ReportedRow
@@ -24,7 +25,8 @@ _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 
 _SHARE, _POSITIVE, _ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)
 _RANGES = {
-    **dict.fromkeys(("accuracy_pre", "accuracy_post", "accuracy_fresh", "true_prior"), _SHARE),
+    **dict.fromkeys(Quality._fields, _POSITIVE),
+    **dict.fromkeys(("accuracy_pre", "accuracy_post", "accuracy_fresh", "true_prior", "confidence"), _SHARE),
     **dict.fromkeys(("learning_rate", "state_bytes", "passes"), _POSITIVE),
 }
 """What a column can hold; all others any finite number."""
@@ -66,7 +68,9 @@ def _check_measure(name: str, value: object, width: int) -> None:
 def widths_of(plan: Plan, classes: int) -> dict[str, int]:
     """The columns that clients of a method may tell, and how many numbers each holds; 0: a single one."""
     planned = {name: value.numel() if value.ndim else 0 for name, value in plan.items()}
-    return {**dict.fromkeys(SHAREABLE, 0), "prior": classes, "true_prior": classes, **planned}
+    by_class = dict.fromkeys(("prior", "true_prior", "class_samples", "class_hits"), classes)
+    by_bin = dict.fromkeys(("confidence_samples", "confidence_hits", "confidence_sums"), CONFIDENCE_BINS)
+    return {**dict.fromkeys(SHAREABLE, 0), **by_class, **by_bin, **planned}
 
 
 def plain_row(member: Member, reported: ReportedRow) -> PlainRow:

@@ -11,6 +11,7 @@ from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.seeds import Seeds
+from fedade.engine.scoring import Quality
 from fedade.experiments.assignments import in_present_words
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.methods import METHODS
@@ -21,6 +22,7 @@ CONFIG = "fedade.yaml"
 
 SHAREABLE = (
     "accuracy_pre", "accuracy_post", "accuracy_fresh", "severity", "true_prior", "state_bytes", "passes",
+    *Quality._fields,
     "learning_rate", "s_unc", "s_rep", "s", "prior", "trust", "novelty", "risk", "alignment", "unknown", "entropy",
     "reliable", "reset", "anchor_confidence", "averaged_views", "weight_local", "weight_bank", "trusted",
 )  # fmt: skip

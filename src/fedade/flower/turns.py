@@ -17,6 +17,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.method import Method, Shared, with_rounds
 from fedade.core.tree import Tree
 from fedade.engine.client import observed, refuse_misshapen, whole_rows
+from fedade.engine.scoring import quality
 from fedade.flower.rehearsal import rehearse
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
@@ -144,15 +145,17 @@ class Client:
             **{name: _plain(value) for name, value in opened.plan.items()},
         }
         if opened.hidden is not None and opened.accuracy_pre is not None:
+            labels, answers = opened.hidden.labels, self._answers(self._scoring(opened, shared), now.client)
             measures |= {
                 "accuracy_pre": opened.accuracy_pre,
-                "accuracy_post": self._accuracy(self._scoring(opened, shared), now.client, opened.hidden.labels),
+                "accuracy_post": _accuracy(answers, labels),
                 "severity": _plain(opened.hidden.severity),
                 "true_prior": _plain(opened.hidden.prior),
+                **{name: _plain(value) for name, value in quality(answers, labels)._asdict().items()},
             }
         if self.score_fresh and (drawn := self.stream.fresh(opened.timestep)) and drawn.hidden:
             fresh = self._scoring(replace(opened, inputs=drawn.inputs), shared)
-            measures["accuracy_fresh"] = self._accuracy(fresh, now.client, drawn.hidden.labels)
+            measures["accuracy_fresh"] = _accuracy(self._answers(fresh, now.client), drawn.hidden.labels)
         agreed = {name: value for name, value in measures.items() if self.settings.shares(name)}
         return ReportedRow(opened.timestep, len(opened.inputs), agreed)
 
@@ -173,7 +176,7 @@ class Client:
             return replace(now, cursor=error.cursor), TurnOutcome.bad_batch
         opened = Opened(told.timestep, batch.inputs, batch.hidden, told.observe_key, {}, None, 0.0)
         scoring, counter = self._scoring(opened, shared), PassCounter()
-        scored = None if batch.hidden is None else self._accuracy(scoring, now.client, batch.hidden.labels)
+        scored = None if batch.hidden is None else _accuracy(self._answers(scoring, now.client), batch.hidden.labels)
         client, plan, _ = observed(self.method, scoring, now.client, self._truth(opened), counter)
         opened = replace(opened, plan=plan, accuracy_pre=scored, passes=float(counter.passes))
         return replace(now, client=client, cursor=batch.cursor, opened=opened), TurnOutcome.done
@@ -212,11 +215,12 @@ class Client:
             raise ValueError("an oracle needs labels and priors")
         return Truth(*opened.hidden[:2])
 
-    def _accuracy(self, ctx: ClientContext, client: Tree, labels: Tensor) -> float:
-        probabilities = self.method.predict(ctx, client)
+    def _answers(self, ctx: ClientContext, client: Tree) -> Tensor:
+        """The probabilities that the client answers with."""
+        probabilities: Tensor = self.method.predict(ctx, client)
         if not probabilities.isfinite().all():
             raise FedadeError("predictions are not finite, the model diverged; lower the method's setting `rate`")
-        return float((probabilities.argmax(-1) == labels).double().mean())
+        return probabilities
 
     def _refuse_broken(self, batch: ClientBatch) -> None:
         named, most = f"batch {batch.cursor}", self.settings.max_samples
@@ -230,6 +234,10 @@ class Client:
             )
         if not whole_rows(batch.inputs).all():
             raise BadBatchError(f"{named} holds NaN or infinite values; clean the stream's data", batch.cursor)
+
+
+def _accuracy(probabilities: Tensor, labels: Tensor) -> float:
+    return float((probabilities.argmax(-1) == labels).double().mean())
 
 
 def _plain(value: Tensor) -> float | list[float]:

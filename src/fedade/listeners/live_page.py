@@ -17,7 +17,7 @@ from fedade.methods import method_class
 from fedade.reporting import names
 from fedade.reporting.page import Page, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
-from fedade.reporting.results import Result, result, rows, run_table
+from fedade.reporting.results import Result, result, rows, run_tables
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.runner.running import PLAN
 
@@ -62,7 +62,7 @@ def live_page(folder: Path) -> bytes:
         notes=packed.broken,
         tables=[_cell_table(cells, planned)],
         scene_tables=[
-            run_table(rows([cell_result for _, cell_result in members]), ", ".join(value for _, value in labels))
+            run_tables(rows([cell_result for _, cell_result in members]), ", ".join(value for _, value in labels))
             for labels, members in scenes.items()
         ],
         scenes=replace(packed, index={**packed.index, **state}),

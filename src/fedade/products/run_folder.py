@@ -23,7 +23,8 @@ from fedade.reporting.figures import figures, save
 from fedade.reporting.page import Page, render
 from fedade.reporting.page.markup import origin
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
-from fedade.reporting.results import Result, rows, run_table
+from fedade.reporting.rendering import document
+from fedade.reporting.results import Result, rows, run_tables
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
@@ -109,21 +110,38 @@ def _named_trace(folder: Path, cell: Cell) -> pa.Table:
     return table.set_column(table.column_names.index("method"), "method", names)
 
 
-def write_report(folder: Path) -> Path:
-    """Figures and report page of a finished run, from its trace and summary alone."""
+def printed_run_tables(folder: Path, fmt: str) -> str:
+    """The tables of a finished run in a format."""
+    results, experiment = _results_in(folder), experiment_from(storage.read_yaml(folder / CONFIG))
+    return document(run_tables(rows(results), _title(experiment)), fmt)
+
+
+def _title(experiment: Experiment) -> str:
+    scenario = experiment.scenario
+    if scenario.dataset == OWN_STREAMS:
+        return OWN_STREAMS
+    return f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}"
+
+
+def _results_in(folder: Path) -> list[Result]:
     if not (folder / "summary.json").is_file():
         raise FedadeError(
             f"{folder} holds no finished run (no summary.json); finish it with `fedade run --resume {folder}`"
         )
+    return _summarised(folder / "summary.json")
+
+
+def write_report(folder: Path) -> Path:
+    """Figures and report page of a finished run, from its trace and summary alone."""
+    results = _results_in(folder)
     experiment = experiment_from(storage.read_yaml(folder / CONFIG))
-    results = _summarised(folder / "summary.json")
     table = complete(trace.read(folder / "trace.parquet"), folder / "trace.parquet")
     save(figures(table), folder / "figures")
     scenario = experiment.scenario
     own = scenario.dataset == OWN_STREAMS
     content = Page(
-        title=OWN_STREAMS if own else f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}",
-        tables=[run_table(rows(results))],
+        title=_title(experiment),
+        tables=run_tables(rows(results)),
         scenes=pack([Scene({}, [_recording(table, result) for result in results])]),
         config=experiment.identity(),
         command="fedade.simulate(...)" if own else f"fedade run {shlex.quote(str(folder / CONFIG))}",

@@ -14,14 +14,14 @@ from fedade.core.version import __version__
 from fedade.experiments.cell import SCHEMA
 from fedade.experiments.suites import suite_of
 from fedade.experiments.suites.grid import Suite
-from fedade.products.run_folder import write_report
+from fedade.products.run_folder import printed_run_tables, write_report
 from fedade.products.suite_products import recorded
 from fedade.reporting import names
 from fedade.reporting.grid import Key, row_of, scenario_of
 from fedade.reporting.page import Page, render
 from fedade.reporting.page.markup import origin
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
-from fedade.reporting.results import Result, rows, run_table
+from fedade.reporting.results import Result, rows, run_tables
 from fedade.reporting.table_model import Table
 from fedade.reporting.tables import printed, row_names, suite_tables
 from fedade.runner.store import Record, records
@@ -46,9 +46,9 @@ def write_any_report(folder: Path) -> Path:
 
 
 def printed_tables(folder: Path, fmt: str) -> str:
-    """The tables of a suite's folder in a format."""
+    """The tables of a run or of a suite in a format."""
     if not is_suite(folder):
-        raise FedadeError(f"{folder} is not the folder of a suite (no suite.json); --table prints those of suites")
+        return printed_run_tables(folder, fmt)
     suite = _suite_in(folder)
     return printed(suite.name, [record.outcome for record in recorded(suite, folder)], fmt)
 
@@ -68,7 +68,7 @@ def write_suite_report(folder: Path) -> Path:
         facts={"cells": str(len(done)), "seeds": ", ".join(map(str, sorted({record.cell.seed for record in done})))},
         notes=[*_gaps(suite, folder, ended), *packed.broken],
         tables=suite_tables(suite.name, [record.outcome for record in ended]),
-        scene_tables=[_scene_table(key, members) for key, members in groups.items()],
+        scene_tables=[_scene_tables(key, members) for key, members in groups.items()],
         scenes=packed,
         config=_config(suite, groups),
         command=f"fedade bench {suite.name} --out {shlex.quote(str(folder))}",
@@ -115,7 +115,7 @@ def _recording(record: Record, title: str) -> Recording:
     return Recording(title, record.cell.seed, oracle, read)
 
 
-def _scene_table(key: Key, members: Sequence[Record]) -> Table:
+def _scene_tables(key: Key, members: Sequence[Record]) -> list[Table]:
     titles = row_names([row_of(record.outcome) for record in members])
     # Source and the oracle keep their registered names, by which the share of the oracle's gain is found.
     found: list[Result] = [
@@ -123,7 +123,7 @@ def _scene_table(key: Key, members: Sequence[Record]) -> Table:
         for record in members
         if record.status.result is not None
     ]
-    return run_table(rows(found), ", ".join(names.title(label, value) for label, value in key))
+    return run_tables(rows(found), ", ".join(names.title(label, value) for label, value in key))
 
 
 def _gaps(suite: Suite, folder: Path, ended: Sequence[Record]) -> list[str]:

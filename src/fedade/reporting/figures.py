@@ -22,6 +22,10 @@ class Chart(NamedTuple):
     columns: frozenset[str] = frozenset()
 
 
+FEW_TIMESTEPS = 30
+"""With fewer, lines are drawn as they are: a moving mean would hide most of what happened."""
+_MOVING_MEAN = 5
+
 _SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
 
 
@@ -44,19 +48,19 @@ def accuracy_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
     """Accuracy after adaptation by timestep, with the middle half of the clients as a band."""
     figure = Figure(figsize=(8, 4.2), layout="constrained")
     axes = figure.add_subplot()
+    width = 1 if len(np.unique(trace.column(table, "timestep"))) < FEW_TIMESTEPS else _MOVING_MEAN
     for method in methods:
         chosen = trace.where(table, method=method)
         times, values = _by_timestep(chosen, "accuracy_post")
         if not len(times):  # nobody shares it
             continue
-        smooth = _smoothed(np.nanmean(values, 1))
+        smooth = _smoothed(np.nanmean(values, 1), width)
         (line,) = axes.plot(times, 100 * smooth, label=method, linewidth=1.8)
-        low, high = np.nanquantile(values, [0.25, 0.75], axis=1)
-        axes.fill_between(
-            times, 100 * _smoothed(low), 100 * _smoothed(high), color=line.get_color(), alpha=0.08, linewidth=0
-        )
+        low, high = (100 * _smoothed(edge, width) for edge in np.nanquantile(values, [0.25, 0.75], axis=1))
+        axes.fill_between(times, low, high, color=line.get_color(), alpha=0.08, linewidth=0)
     axes.set(xlabel="timestep t", ylabel="accuracy after adaptation (%)")
-    axes.set_title("Accuracy over time (moving mean of 5; band: middle half of the clients)", fontsize=10)
+    smoothing = f"moving mean of {width}; " if width > 1 else ""
+    axes.set_title(f"Accuracy over time ({smoothing}band: middle half of the clients)", fontsize=10)
     if axes.lines:
         axes.legend(fontsize=8, ncols=2)
     axes.grid(alpha=0.3)
@@ -131,7 +135,7 @@ def _grouped(table: pa.Table, values: NDArray[Any]) -> tuple[NDArray[Any], NDArr
     return times, grouped
 
 
-def _smoothed(values: NDArray[Any], width: int = 5) -> NDArray[Any]:
+def _smoothed(values: NDArray[Any], width: int) -> NDArray[Any]:
     width = min(width, len(values))
     padded = np.pad(values, (width // 2, width - 1 - width // 2), mode="edge")
     return np.convolve(padded, np.full(width, 1 / width), mode="valid")

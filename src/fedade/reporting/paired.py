@@ -7,6 +7,8 @@ import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95
+LEAST_PAIRS = 5
+"""With fewer pairs no p is given: Wilcoxon's cannot fall below 0.125 then, and Student's rests on its assumptions."""
 NOISE_DECIMALS = 9
 """Points are rounded to these: what remains of equal accuracies after float arithmetic must count as a tie."""
 
@@ -31,8 +33,8 @@ class Paired(NamedTuple):
 def paired(one: Sequence[float], other: Sequence[float]) -> Paired:
     """Tests of two methods on the same cells, in the same order.
 
-    Without any difference both p are 1. Where all differences are equal and not zero, Student's t has no scale to
-    measure by, and only Wilcoxon's test is left.
+    Fewer than five pairs give no p. Without any difference both p are 1. Where all differences are equal and not zero,
+    Student's t has no scale to measure by, and only Wilcoxon's test is left.
     """
     differences = np.round(np.subtract(one, other), NOISE_DECIMALS)
     pairs = len(differences)
@@ -41,15 +43,17 @@ def paired(one: Sequence[float], other: Sequence[float]) -> Paired:
     mean = float(differences.mean())
     if pairs == 1:
         return Paired(1, mean)
+    tested = pairs >= LEAST_PAIRS
     if not differences.any():
-        return Paired(pairs, mean, t_test=1.0, wilcoxon=1.0)
-    signed_ranks = float(stats.wilcoxon(differences).pvalue)
+        return Paired(pairs, mean, t_test=1.0 if tested else None, wilcoxon=1.0 if tested else None)
+    signed_ranks = float(stats.wilcoxon(differences).pvalue) if tested else None
     if np.ptp(differences) == 0:
         return Paired(pairs, mean, wilcoxon=signed_ranks)
     test = stats.ttest_1samp(differences, 0)
     interval = test.confidence_interval(CONFIDENCE)
     effect = mean / float(differences.std(ddof=1))
-    return Paired(pairs, mean, float(interval.low), float(interval.high), effect, float(test.pvalue), signed_ranks)
+    t_test = float(test.pvalue) if tested else None
+    return Paired(pairs, mean, float(interval.low), float(interval.high), effect, t_test, signed_ranks)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedade.core import trace
+from fedade.reporting.answers import answer_measures, answer_table
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 
@@ -23,6 +24,8 @@ class Result(NamedTuple):
     oracle: bool
     accuracy_fresh: float | None = None
     """On an independent draw of the same timestep, where that was asked for."""
+    answers: Mapping[str, float] = {}
+    """What is known of its answers beyond accuracy, by the names of `reporting.answers`."""
 
     def asdict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -35,13 +38,16 @@ class ResultRow(NamedTuple):
     method: str
     oracle: bool
     accuracy_post: float
-    deviation: float
+    deviation: float | None
+    """Over seeds; one seed has none."""
     accuracy_pre: float
     learning_rate: float | None
     share_of_oracle: float | None
     """(accuracy − source) / (oracle − source), where both are there."""
     megabytes_sent: float
     seconds: float
+    answers: Mapping[str, float] = {}
+    """As in `Result`, means over seeds."""
 
 
 def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float) -> Result:
@@ -59,6 +65,7 @@ def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float
         bytes_sent=int(trace.column(table, "bytes_sent").sum()),
         oracle=oracle,
         accuracy_fresh=_mean(table, "accuracy_fresh") if "accuracy_fresh" in table.column_names else None,
+        answers=answer_measures(table),
     )
 
 
@@ -88,7 +95,7 @@ def _row(seeds: list[Result], means: Mapping[str, float]) -> ResultRow:
         method=first.method,
         oracle=first.oracle,
         accuracy_post=means[first.method],
-        deviation=float(np.std(posts, ddof=1)) if len(posts) > 1 else 0.0,
+        deviation=float(np.std(posts, ddof=1)) if len(posts) > 1 else None,
         accuracy_pre=float(np.mean([result.accuracy_pre for result in seeds])),
         learning_rate=None
         if first.learning_rate_mean is None
@@ -96,34 +103,55 @@ def _row(seeds: list[Result], means: Mapping[str, float]) -> ResultRow:
         share_of_oracle=share,
         megabytes_sent=float(np.mean([result.bytes_sent for result in seeds])) / 1e6,
         seconds=float(np.mean([result.seconds for result in seeds])),
+        answers={
+            name: float(np.mean([result.answers[name] for result in seeds]))
+            for name in first.answers
+            if all(name in result.answers for result in seeds)
+        },
     )
 
 
+_DEVIATION = Column("±")
 _COLUMNS = (
-    Column("after"), Column("±"), Column("before"), Column("oracle share", ".0%", nothing=""),
+    Column("after"), _DEVIATION, Column("before"), Column("oracle share", ".0%", nothing=""),
     Column("mean rate", ".3g", nothing=""), Column("MB sent", ".1f"), Column("seconds", ".1f"),
 )  # fmt: skip
 
 
 NO_LABELS = "Accuracy is not known where clients have no labels."
+BEYOND_THE_ORACLE = (
+    "An oracle share above 100 % is no error: oracle-prior is told the true class frequencies and nothing else, and a "
+    "method that also mends what the model makes of its inputs can beat it."
+)
+
+
+def run_tables(rows: Sequence[ResultRow], title: str = "") -> list[Table]:
+    """The tables of a run: accuracy and cost, and what is known of the answers beyond accuracy."""
+    answers = answer_table({row.method: row.answers for row in rows}, {row.method for row in rows if row.oracle}, title)
+    return [run_table(rows, title), *([answers] if answers else [])]
 
 
 def run_table(rows: Sequence[ResultRow], title: str = "") -> Table:
-    """The table of a run: one row per method, over all seeds."""
+    """Accuracy and cost: one row per method, over all seeds."""
     best = max((row.accuracy_post for row in rows if not row.oracle), default=None)
+    several_seeds = any(row.deviation is not None for row in rows)
+    columns = tuple(column for column in _COLUMNS if several_seeds or column is not _DEVIATION)
 
     def shown(row: ResultRow) -> TableRow:
-        labelled = not np.isnan(row.accuracy_post)
+        deviation = None if row.deviation is None else _known(100 * row.deviation)
         cells = (
             TableCell(_known(100 * row.accuracy_post), best=not row.oracle and row.accuracy_post == best),
-            *map(TableCell, (100 * row.deviation if labelled else None, _known(100 * row.accuracy_pre))),
+            *([TableCell(deviation)] if several_seeds else []),
+            TableCell(_known(100 * row.accuracy_pre)),
             TableCell(row.share_of_oracle),
             *map(TableCell, (row.learning_rate, row.megabytes_sent, row.seconds)),
         )
         return TableRow(row.method, cells, row.oracle)
 
     unknown = any(np.isnan(row.accuracy_post) for row in rows)
-    return Table(title, _COLUMNS, tuple(map(shown, rows)), (NO_LABELS,) if unknown else ())
+    beyond = any(row.share_of_oracle is not None and round(100 * row.share_of_oracle) > 100 for row in rows)
+    notes = [*([NO_LABELS] if unknown else []), *([BEYOND_THE_ORACLE] if beyond else [])]
+    return Table(title, columns, tuple(map(shown, rows)), tuple(notes))
 
 
 def _known(value: float) -> float | None:

@@ -10,9 +10,10 @@ from fedade.reporting import names, paper
 from fedade.reporting.comparison import ComparedRow, compare
 from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
-from fedade.reporting.paired import Paired
+from fedade.reporting.paired import LEAST_PAIRS, Paired
 from fedade.reporting.paper import PaperPlace, Published
 from fedade.reporting.rendering import EXTENSIONS, document, render
+from fedade.reporting.results import BEYOND_THE_ORACLE
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 __all__ = ["printed", "render", "suite_tables", "write_tables"]
@@ -20,7 +21,11 @@ __all__ = ["printed", "render", "suite_tables", "write_tables"]
 ONE_TABLE = ("table4",)
 """Suites whose benchmarks are columns of one table, as in the paper."""
 
-_ACCURACY_NOTE = (
+_ONE_SEED_NOTE = (
+    "Accuracy in percent after adaptation, seed {seeds}. Marked: the best of the methods that finished; oracles are "
+    "not ranked."
+)
+_SEEDS_NOTE = (
     "Accuracy in percent after adaptation: mean ± standard deviation over the seeds {seeds}. Marked: the best mean of "
     "the methods that finished every seed; oracles are not ranked."
 )
@@ -108,7 +113,8 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
     )
     compared = any(cell.paper for row in rows for cell in row.cells)
     seeds = ", ".join(map(str, grid.seeds))
-    notes = [_ACCURACY_NOTE.format(seeds=seeds), *([_PAPER_NOTE] if compared else []), *_failures(grid)]
+    told = (_SEEDS_NOTE if len(grid.seeds) > 1 else _ONE_SEED_NOTE).format(seeds=seeds)
+    notes = [told, *([_PAPER_NOTE] if compared else []), *_failures(grid)]
     return Table(title, tuple(Column(headings[scenario]) for scenario in grid.scenarios), rows, tuple(notes))
 
 
@@ -129,14 +135,17 @@ def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]
         contender.paired is not None and contender.paired.wilcoxon is not None for contender in comparison.contenders
     )
     facts = {"cells": comparison.cells, "ranked_cells": comparison.ranked_cells, "tests": tests}
-    return Table(title, _COMPARISON_COLUMNS, rows, tuple(note.format(**facts) for note in _COMPARISON_NOTES))
+    shares = [contender.share.share for contender in comparison.contenders]
+    beyond = any(share is not None and round(100 * share) > 100 for share in shares)
+    notes = [*(note.format(**facts) for note in _COMPARISON_NOTES), *([BEYOND_THE_ORACLE] if beyond else [])]
+    return Table(title, _COMPARISON_COLUMNS, rows, tuple(notes))
 
 
 def _comparison_cells(
     contender: ComparedRow, cells: int, best_rank: float | None, wall_times: Mapping[str, Published]
 ) -> tuple[TableCell, ...]:
     pairs = contender.paired or Paired(0)
-    few = "too few pairs" if contender.paired is not None and pairs.pairs < 2 else ""
+    few = "too few pairs" if contender.paired is not None and pairs.pairs < LEAST_PAIRS else ""
     partial = "" if contender.finished == cells else f"{contender.finished} of {cells} cells"
     times = [wall_times[name] for name in names.paper_rows(dict(contender.row)) if name in wall_times]
     return (

@@ -22,12 +22,12 @@ from fedade.reporting.table_model import Table
 QUESTION = (
     "How well do clients keep up with their own drifting data, without labels? Accuracy in percent, mean over clients "
     "and timesteps, on the batch itself, after and before the timestep's adaptation; ± is the standard deviation over "
-    "seeds; oracle share is the part of the way from source to oracle-prior."
+    "seeds, where there are several; oracle share is the part of the way from source to oracle-prior."
 )
 
 _SCRIPTS = (
     "sorting", "data", "scales", "line_chart", "heat_map", "prior_chart", "views", "choices", "controls",
-    "scene_chooser", "curves", "clients", "main",
+    "scene_chooser", "curves", "answers", "clients", "saving", "main",
 )  # fmt: skip
 """In this order: each uses those before it."""
 
@@ -50,8 +50,8 @@ class Page:
     """Versions and machine."""
     notes: Sequence[str] = ()
     """What the reader must be warned of."""
-    scene_tables: Sequence[Table] = ()
-    """One for each scene, shown with its plots; none where a page has one scene only."""
+    scene_tables: Sequence[Sequence[Table]] = ()
+    """Those of each scene, shown with its plots; none where a page has one scene only."""
     live: bool = False
     """Whether the page follows a run through its server; its index then has a `version`, and whether all is `over`."""
 
@@ -66,7 +66,9 @@ def render(page: Page) -> str:
         facts=facts_list(page.facts),
         notes=notices(page.notes),
         tables="\n".join(table_markup(table) for table in page.tables),
-        scene_tables="\n".join(table_markup(table, place) for place, table in enumerate(page.scene_tables)),
+        scene_tables="\n".join(
+            table_markup(table, place) for place, tables in enumerate(page.scene_tables) for table in tables
+        ),
         command=html.escape(page.command),
         provenance=facts_list(page.provenance),
         config=html.escape(yaml.safe_dump(dict(page.config), sort_keys=False, allow_unicode=True)),

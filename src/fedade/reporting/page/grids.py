@@ -7,9 +7,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedade.core import trace
+from fedade.reporting.answers import calibration_bins, class_accuracies, client_accuracies, true_drift
 from fedade.reporting.page.numbers import Blobs, Packed
 
 ACCURACIES = ("accuracy_post", "accuracy_pre", "accuracy_fresh")
+CURVES = (*ACCURACIES, "confidence")
+SIGNALS = ("s_unc", "s_rep", "s")
+FEWEST_IN_BIN = 20
+"""Answers that a bin of confidence must hold to be shown: fewer tell nothing of their accuracy."""
 PRIORS = ("true_prior", "prior")
 _COSTS = ("bytes_sent", "bytes_received", "state_bytes", "passes")
 _QUARTILES = (25, 75)
@@ -19,25 +24,41 @@ class ClientGrid:
     """Rows by client and timestep."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._table = table
+        self.table = table
         self.clients, self._row = np.unique(trace.column(table, "client"), return_inverse=True)
         self.timesteps, self._column = np.unique(trace.column(table, "timestep"), return_inverse=True)
 
     @property
     def names(self) -> list[str]:
         """All columns."""
-        return list(self._table.column_names)
+        return list(self.table.column_names)
 
     @property
     def measures(self) -> list[str]:
         """The columns with one number per row that tell how a client fares."""
         apart = {*trace.IDENTIFIERS, *_COSTS, "n"}
-        numbers = [field.name for field in self._table.schema if _is_number(field.type)]
+        numbers = [field.name for field in self.table.schema if _is_number(field.type)]
         return [name for name in numbers if name not in apart]
+
+    def mean(self, name: str) -> float | None:
+        """Over the rows that have it."""
+        values = trace.column(self.table, name)
+        known = values[np.isfinite(values)]
+        return float(known.mean()) if len(known) else None
 
     def place(self, name: str) -> NDArray[Any]:
         """A column as `[client, timestep]`, or a list as `[client, class, timestep]`; what is missing is NaN."""
-        values = trace.column(self._table, name).astype(float)
+        return self._placed(trace.column(self.table, name))
+
+    def mean_over_clients(self, values: NDArray[Any]) -> NDArray[Any]:
+        """One number per row to one per timestep; NaN where nobody has any."""
+        placed = self._placed(values)
+        known = np.isfinite(placed)
+        sums, counts = np.where(known, placed, 0).sum(0), known.sum(0)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+    def _placed(self, values: NDArray[Any]) -> NDArray[Any]:
+        values = values.astype(float)
         placed = np.full((len(self.clients), len(self.timesteps), *values.shape[1:]), np.nan)
         placed[self._row, self._column] = values
         # Time is the last axis because neighbours in time are alike, which compresses well.
@@ -60,9 +81,25 @@ def curves(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
     """Mean and quartiles over clients, by timestep."""
     return {
         name: blobs.levels(_mean_and_quartiles(grid.place(name)), 0, 1, bits=16)
-        for name in ACCURACIES
+        for name in CURVES
         if name in grid.names
     }
+
+
+def answers(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
+    """What a track tells beyond accuracy over time: calibration, classes, clients from worst to best, drift."""
+    table, packed = grid.table, {}
+    if "confidence_samples" in grid.names:
+        samples, hits, _ = calibration_bins(table)
+        shown = np.where(samples >= FEWEST_IN_BIN, hits / np.maximum(samples, 1), np.nan)
+        packed["calibration"] = blobs.levels(shown, 0, 1, bits=16)
+        packed["classes"] = blobs.levels(class_accuracies(table), 0, 1, bits=16)
+    packed["clients"] = blobs.levels(np.sort(client_accuracies(table)), 0, 1, bits=16)
+    signals = [name for name in SIGNALS if name in grid.names]
+    if signals and "true_prior" in grid.names:
+        packed["drift"] = blobs.levels(grid.mean_over_clients(true_drift(table)))
+        packed |= {name: blobs.levels(grid.mean_over_clients(trace.column(table, name))) for name in signals}
+    return packed
 
 
 def _mean_and_quartiles(values: NDArray[Any]) -> NDArray[Any]:

@@ -63,7 +63,7 @@ function clientAccuracyView() {
 }
 
 const SIGNALS = ["s_unc", "s_rep", "s"];
-const PRESENTED_ELSEWHERE = (name) => isAccuracy(name) || name === "participated";
+const PRESENTED_ELSEWHERE = (name) => isAccuracy(name) || ["participated", "nll", "brier"].includes(name);
 
 /** Which measures share a panel: the signals do, every other measure has its own unit. */
 function panelsOf(columns) {
@@ -100,6 +100,7 @@ function signalsView() {
           : [];
       host.innerHTML = panels.map(() => '<figure><div class="chart"></div><figcaption></figcaption></figure>').join("");
       panels.forEach((names, i) => drawPanel(host.children[i], names, found, columns, read, marks));
+      offerSaving(host);
       note.textContent = panels.length
         ? marks.length
           ? "Small ticks above the time axis: timesteps in which the client took part in a round."

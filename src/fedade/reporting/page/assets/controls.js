@@ -12,6 +12,7 @@ const SELECTS = {
   score: { key: "score", offers: () => pairs(scores(), (name) => titleOf(name).replace("accuracy ", "")) },
   "curve-seed": { key: "curveSeed", offers: () => seedOffers() },
   smoothing: { key: "smoothing" },
+  "answers-method": { key: "method", offers: () => pairs(sceneMethods(), nameOf) },
   "heat-method": { key: "method", offers: () => pairs(detailedMethods(), nameOf) },
   "heat-column": { key: "column", offers: () => pairs(columns(), titleOf) },
   "heat-scale": { key: "scale" },

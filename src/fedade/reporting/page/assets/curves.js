@@ -3,14 +3,13 @@
 const MANY = 4; // more bands than this hide one another
 
 /** The series of one method: mean over seeds of its mean and quartiles, in percent. */
-async function curveOf(method) {
+async function curveOf(method, score = state.score) {
   const tracks = scene().tracks.filter(
-    (one) =>
-      one.method === method && one.curves[state.score] && (state.curveSeed === "all" || one.seed === state.curveSeed),
+    (one) => one.method === method && one.curves[score] && (state.curveSeed === "all" || one.seed === state.curveSeed),
   );
   if (!tracks.length) return null;
   const times = tracks.map((one) => counted(one.timesteps)).reduce(longer);
-  const found = await Promise.all(tracks.map((one) => numbers(one.curves[state.score])));
+  const found = await Promise.all(tracks.map((one) => numbers(one.curves[score])));
   const line = (place) => {
     const parts = found.map((values) => values.slice((place * values.length) / 3, ((place + 1) * values.length) / 3));
     return smoothed(meanOf(parts), state.smoothing).map((value) => 100 * value);
@@ -36,7 +35,7 @@ function accuracyView() {
   const host = document.getElementById("accuracy");
   const chart = new LineChart(host);
   view(host, ["scene", "score", "curveSeed", "smoothing", "bands", "hidden", "focus"], async () => {
-    const all = (await Promise.all(sceneMethods().map(curveOf))).filter(Boolean);
+    const all = (await Promise.all(sceneMethods().map((method) => curveOf(method)))).filter(Boolean);
     const shown = all.filter((one) => !state.hidden.has(one.method));
     // Bands count for the scale although not all are drawn: pointing at a name must not move the lines.
     const ys = padded(

@@ -45,17 +45,25 @@ function bandBetween({ times, low, high }, toX, toY) {
 }
 
 /** Axes that hold all series, or those that were asked for. */
-function lineFrame(width, height, xs, series, { ys, title, text }) {
+function lineFrame(width, height, xs, series, { ys, title, text, xTitle = "timestep t" }) {
   const held = ys ?? padded(rangeOf(series.flatMap((one) => [one.values, one.low ?? [], one.high ?? []])));
   const unit = text ? { factor: 1, name: "" } : unitFor(Math.max(...held.map(Math.abs)));
   return frame(width, height, {
     xs,
     ys: held,
-    xTitle: "timestep t",
+    xTitle,
     title: title + unit.name,
     yTicks: ticks(held[0], held[1], height / 40),
     yText: (value) => short(value * unit.factor),
   });
+}
+
+/** Values that have no order, such as those of classes: one dot each, with no line to suggest something between. */
+function dotMarkup(one, toX, toY) {
+  const dots = [...one.times.keys()]
+    .filter((i) => Number.isFinite(one.values[i]))
+    .map((i) => `<circle cx="${toX(one.times[i]).toFixed(1)}" cy="${toY(one.values[i]).toFixed(1)}" r="4"/>`);
+  return `<g class="dots${one.dim ? " dim" : ""}" data-series="${escaped(one.name)}" fill="${one.colour}">${dots.join("")}</g>`;
 }
 
 /** Bands below, lines above. Bands are cut off where the axes end, which a nested drawing does by itself. */
@@ -66,10 +74,11 @@ function lineMarkup(series, { toX, toY, plot }) {
       (one) =>
         `<path class="band" data-series="${escaped(one.name)}" fill="${one.colour}" d="${bandBetween(one, toX, toY)}"/>`,
     );
-  const lines = series.map(
-    (one) =>
-      `<path class="line${one.strong ? " strong" : ""}${one.dim ? " dim" : ""}" data-series="${escaped(one.name)}" ` +
-      `stroke="${one.colour}" stroke-dasharray="${one.dash ?? ""}" d="${pathThrough(one, toX, toY)}"/>`,
+  const lines = series.map((one) =>
+    one.dots
+      ? dotMarkup(one, toX, toY)
+      : `<path class="line${one.strong ? " strong" : ""}${one.dim ? " dim" : ""}" data-series="${escaped(one.name)}" ` +
+        `stroke="${one.colour}" stroke-dasharray="${one.dash ?? ""}" d="${pathThrough(one, toX, toY)}"/>`,
   );
   const [width, height] = [plot.right - plot.left, plot.bottom - plot.top];
   return (
@@ -124,7 +133,7 @@ class LineChart {
     const span = [this.times[0], this.times.at(-1)];
     this.frame = lineFrame(width, height, span, this.drawn, spec);
     this.host.setAttribute("role", "img");
-    this.host.setAttribute("aria-label", `${spec.title}, timesteps ${span.join(" to ")}; arrow keys read values`);
+    this.host.setAttribute("aria-label", `${spec.title}, ${spec.xTitle ?? "timesteps"} ${span.join(" to ")}; arrow keys read values`);
     this.host.innerHTML =
       `<svg height="${height}" viewBox="0 0 ${width} ${height}" aria-hidden="true">` +
       `${this.frame.markup}${lineMarkup(this.drawn, this.frame)}${markMarkup(spec, this.frame)}<g class="read"></g></svg>`;
@@ -168,7 +177,7 @@ class LineChart {
     );
     const bounds = this.host.getBoundingClientRect();
     showTip(
-      `t = ${time}<table>${rows.join("")}</table>`,
+      `${this.spec.xText?.(time) ?? `t = ${time}`}<table>${rows.join("")}</table>`,
       bounds.left + toX(time),
       bounds.top + (plot.top + plot.bottom) / 2,
     );

@@ -4,7 +4,7 @@ const state = {
   scene: 0,
   score: "accuracy_post",
   curveSeed: "all",
-  smoothing: 5,
+  smoothing: 1,
   bands: true,
   hidden: new Set(),
   focus: null,
