@@ -4,11 +4,13 @@ import errno
 import os
 import shutil
 
+import numpy as np
 import pytest
 from flwr.app import Error, Message
 
 from fedade.core import trace
 from fedade.core.errors import FedadeError
+from fedade.flower import exchange
 from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.wire import TURN
@@ -154,6 +156,62 @@ def test_a_node_that_returns_under_another_id_is_the_same_client(make_task, make
     adapt(task, grid, tmp_path / "out")
     assert asked["times"] == 2
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 0.01)
+
+
+@pytest.fixture
+def clock(make_grid, monkeypatch) -> Clock:
+    """The exchange's own waits, without waiting."""
+    monkeypatch.setattr(exchange, "time", made := Clock())
+    monkeypatch.setattr(exchange, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "RESEND_SECONDS", 4.0)
+    return made
+
+
+def test_a_client_that_answers_badly_is_asked_less_and_less_often(make_task, make_grid, tmp_path, clock):
+    task = make_task(methods=["tent"], flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, asked = make_grid(task), []
+    bad = node_of(grid, "client-0001")
+
+    def tamper(node, reply):
+        if node == bad and reply.metadata.message_type == TURN and len(asked) < 9:
+            asked.append(clock.now)
+            reply.content["metrics"]["samples"] = -1
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    waits = np.diff(asked)
+    assert waits == pytest.approx([4, 8, 16, 32, 64, 128, 128, 128], abs=4.5)
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))  # once it is well again
+
+
+def test_a_client_that_is_away_is_asked_as_soon_as_ever(make_task, make_grid, tmp_path, clock):
+    task = make_task(methods=["tent"], flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, asked = make_grid(task), []
+    away = node_of(grid, "client-0001")
+
+    def tamper(node, reply):
+        if node == away and reply.metadata.message_type == TURN and len(asked) < 9:
+            asked.append(clock.now)
+            return Message(Error(code=3, reason="killed"), reply_to=grid.sent[-1])
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    assert np.diff(asked) == pytest.approx([4.0] * 8, abs=0.5)
 
 
 def test_too_few_clients_are_an_error_that_says_what_to_change(make_task, make_grid, tmp_path):

@@ -132,7 +132,11 @@ _FIELDS = (
 
 
 def _plain(member: Member) -> dict[str, Any]:
-    return {name: value for name, value in asdict(member).items() if name not in ("downlink", "node", "absent")}
+    return {
+        name: value
+        for name, value in asdict(member).items()
+        if name not in ("downlink", "node", "absent", "bad_answers")
+    }
 
 
 def _below(named: Named, prefix: str) -> Named:

@@ -18,10 +18,18 @@ log = logging.getLogger("flwr.fedade")
 POLL_SECONDS = 0.2
 RESEND_SECONDS = 4.0
 """Between two attempts to reach a client that a turn cannot do without."""
+MOST_DOUBLINGS = 5
+"""Of that time, for a client that does answer and never well: asked in a hurry, it would only repeat itself."""
+
 
 Write = Callable[[Member], RecordDict]
 Judge = Callable[[Member, RecordDict], bool]
 """Whether an answer counts; what is wrong with it is the judge's to tell."""
+
+
+def patience(bad_answers: int) -> float:
+    """Seconds before a client is asked again that has answered badly, and so many times before."""
+    return RESEND_SECONDS * 2.0 ** min(bad_answers, MOST_DOUBLINGS)
 
 
 @dataclass
@@ -73,21 +81,33 @@ class Exchange:
     def attempt(self, members: Mapping[str, Member], write: Write, judge: Judge, enough: Callable[[], bool]) -> None:
         """Ask members until all who are present have answered and that is enough, or the time is over."""
         deadline, resend = time.monotonic() + self.timeout_seconds, 0.0
-        unsent, waiting, tried = dict(members), dict[str, Member](), set[str]()
+        unsent, waiting = dict(members), dict[str, Member]()
+        due = dict.fromkeys(members, 0.0)
+        """When each may be asked; those who were asked already also wait until nobody else is waited for."""
         while True:
+            now = time.monotonic()
             idle = all(member.absent for member in waiting.values())
-            again = idle and time.monotonic() >= resend and not (resend and enough())
+            again = idle and now >= resend and not (resend and enough())
             if unsent and again:
                 self._greet()
-                resend = time.monotonic() + RESEND_SECONDS
-            ready = {name: one for name, one in unsent.items() if one.node is not None and (again or name not in tried)}
+                resend = now + RESEND_SECONDS
+            ready = {
+                name: one
+                for name, one in unsent.items()
+                if one.node is not None and (not due[name] or (again and now >= due[name]))
+            }
             sent = self._send(ready, write)
             waiting |= sent
-            tried |= ready.keys()
+            due |= dict.fromkeys(ready, now)
             unsent = {name: one for name, one in unsent.items() if one not in sent.values()}
             for member, content in self._hear(waiting):
-                if content is None or not judge(member, content):
-                    unsent[member.name] = member
+                if content is not None and judge(member, content):
+                    member.bad_answers = 0
+                    continue
+                unsent[member.name] = member
+                if content is not None:
+                    due[member.name] = time.monotonic() + patience(member.bad_answers)
+                    member.bad_answers += 1
             settled = enough() and all(member.absent for member in waiting.values())
             if settled or time.monotonic() > deadline:
                 break
