@@ -22,6 +22,7 @@ from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
 from fedade.flower.checkpoint import Progress
 from fedade.flower.client_app import stored_deployment
+from fedade.flower.delivery import fetch_soon
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
@@ -49,6 +50,7 @@ def server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
+        fetch_soon(grid)
         stored, after = (_path(context.run_config.get(key)) for key in ("deployment", "after"))
         serve(read_task(folder), grid, out, stored, after)
 
