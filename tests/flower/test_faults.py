@@ -188,7 +188,7 @@ def test_a_client_that_answers_badly_is_asked_less_and_less_often(make_task, mak
     def tamper(node, reply):
         if node == bad and reply.metadata.message_type == TURN and len(asked) < 9:
             asked.append(clock.now)
-            reply.content["metrics"]["samples"] = -1
+            reply.content["config"]["samples"] = -1
         return reply
 
     grid.tamper = tamper
@@ -232,3 +232,65 @@ def test_names_that_are_not_expected_or_taken_are_refused(make_task, make_grid, 
     assert "'client-0000', but node" in caplog.text
     asked = {message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == TURN}
     assert asked.isdisjoint({5000, 5001})
+
+
+def test_a_message_that_the_network_lost_is_sent_again_before_its_time_is_over(
+    make_task, make_grid, tmp_path, clock, caplog
+):
+    """As when the SuperLink has handed it out, and its answer to the node got lost: the node knows of nothing."""
+    task = make_task(flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, lost = make_grid(task), {0, 2}
+
+    def tamper(node, reply):
+        turn = turn_of(grid.sent[-1]) if reply.metadata.message_type == TURN else None
+        if node == node_of(grid, "client-0001") and turn in lost:
+            lost.remove(turn)
+            return None
+        return reply
+
+    grid.tamper, begun = tamper, clock.now
+    adapt(task, grid, tmp_path / "out")
+    assert caplog.text.count("a message to client-0001 was lost on its way") == 2
+    assert clock.now - begun < 60
+    assert read_status(tmp_path / "out")["unanswered"] == 0
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+def test_a_hello_that_the_network_lost_is_said_again(make_task, make_grid, tmp_path, clock):
+    task = make_task(methods=["tent"], flower={"join_seconds": 60.0})
+    grid, lost = make_grid(task), []
+
+    def tamper(node, reply):
+        if node == node_of(grid, "client-0001") and not lost:
+            lost.append(node)
+            return None
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    assert lost
+
+
+def test_a_client_that_takes_long_is_not_taken_for_one_that_lost_its_message(make_task, make_grid, tmp_path, clock):
+    """It answers one message after the other: the hello that is said meanwhile comes after its answer."""
+    task = make_task(methods=["tent"], flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, held = make_grid(task), []
+    slow, pull = node_of(grid, "client-0001"), grid.pull_messages
+
+    def pull_late(identities):
+        found = [*held, *pull(identities)]
+        held[:] = [message for message in found if message.metadata.src_node_id == slow and clock.now < slow_until[0]]
+        return [message for message in found if message not in held]
+
+    slow_until, grid.pull_messages = [clock.now], pull_late
+
+    def tamper(node, reply):
+        if node == slow and reply.metadata.message_type == TURN:
+            slow_until[0] = clock.now + 100
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    turns = [one for one in grid.sent if one.metadata.message_type == TURN and one.metadata.dst_node_id == slow]
+    assert len(turns) == 3
+    assert len(grid.sent) - len(turns) < 40

@@ -18,8 +18,6 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import httpx
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.config import get_fused_config_from_fab
@@ -60,6 +58,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedade.core.errors import FedadeError
+from fedade.flower.certificates import key_pair
 from fedade.flower.delivery import PATIENCE, once
 from fedade.flower.settings import CONFIG
 from fedade.flower.signatures import is_signed
@@ -118,7 +117,7 @@ class FleetLink:
     """A connection that activates its node, shows that it is alive, and comes back after a SuperLink was away."""
 
     def __init__(self, address: Address) -> None:
-        self._keys = generate_key_pairs() if address.key is None else _key_pair(address.key)
+        self._keys = generate_key_pairs() if address.key is None else key_pair(address.key)
         self._self_registered, self._trusted = address.key is None, address.trusted
         version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
         self._client = FleetHttpClient.from_server_address(
@@ -289,13 +288,3 @@ class FleetLink:
             waited = min(2 * waited or 0.1, 5.0)
             time.sleep(waited)
         raise AssertionError("it is asked without an end")
-
-
-def _key_pair(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
-    try:
-        key = load_ssh_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError) as error:
-        raise FedadeError(f"{path} is no private key ({error}); make one with `fedade flower certs`") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise FedadeError(f"{path} is no elliptic-curve key; make one with `fedade flower certs`")
-    return key, key.public_key()

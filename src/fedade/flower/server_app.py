@@ -25,6 +25,7 @@ from fedade.flower.client_app import stored_deployment
 from fedade.flower.delivery import fetch_soon
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
+from fedade.flower.metrics import metrics_at
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
 from fedade.flower.registration import NODES_VARIABLE, names_of_nodes
 from fedade.flower.rehearsal import most_bytes_of, rehearse
@@ -87,7 +88,8 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, a
     trackers = trackers_named(task.flower.track, out)
     server = make_server(task, grid, out, place, stored, Listeners(trackers), after)
     try:
-        rows = server.run()
+        with metrics_at(task.flower.metrics, partial(_figures, server)):
+            rows = server.run()
     finally:
         for tracker in trackers:
             tracker.close()
@@ -172,6 +174,7 @@ def _figures(server: Server) -> dict[str, object]:
         ],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
+        "failed": server.progress.failed,
         "impostors": server.roster.impostors,
         "scaled_back": server.progress.scaled_back,
         "quarantined": server.progress.quarantined,
