@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ConfigRecord, Message, RecordDict
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -39,13 +39,13 @@ def corrupt(grid: InProcessGrid, name: str, change: Change) -> None:
 
 def uplink(content: RecordDict) -> dict[str, Tensor]:
     """The tensors of an answer; none where it holds no update."""
-    arrays = content.array_records["arrays"]
-    return load(arrays["uplink"].data) if arrays else {}
+    blob = content.config_records["config"].get("arrays.uplink")
+    return load(blob) if blob else {}
 
 
 def replace_uplink(content: RecordDict, tensors: dict[str, Tensor]) -> None:
     """Put other tensors into an answer."""
-    content["arrays"] = ArrayRecord({"uplink": array(save(tensors))})
+    say(content, **{"arrays.uplink": save(tensors)})
 
 
 def array(blob: bytes) -> Array:
@@ -53,14 +53,9 @@ def array(blob: bytes) -> Array:
     return Array("uint8", (len(blob),), "safetensors", blob)
 
 
-def say(content: RecordDict, **fields: str | bool) -> None:
-    """Change what an answer says of itself."""
+def say(content: RecordDict, **fields: str | bool | bytes | float | list[float]) -> None:
+    """Change what an answer says."""
     content["config"] = ConfigRecord({**content.config_records["config"], **fields})
-
-
-def measure(content: RecordDict, **metrics: float | list[float]) -> None:
-    """Change numbers of an answer."""
-    content["metrics"] = MetricRecord({**content.metric_records["metrics"], **metrics})
 
 
 def like(tensors: dict[str, Tensor], value: float) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from fedade.flower.server_app import adapt
 from fedade.flower.settings import task_from
 
 from .conftest import names
-from .hostile import corrupt, like, measure, replace_uplink, uplink
+from .hostile import corrupt, like, replace_uplink, say, uplink
 from .traces import told
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def noisy(size, content, update, shared, seed=None):
 
 def claiming(attack, content, update, shared):
     attack(content, update, shared)
-    measure(content, samples=10_000)
+    say(content, samples=10_000)
 
 
 ATTACKS = {

@@ -7,7 +7,6 @@ import torch
 from flwr.app import Array, ArrayRecord, Message
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load, save
 
 from fedade.core.errors import FedadeError
 from fedade.flower.checks import check_update
@@ -16,6 +15,7 @@ from fedade.flower.server_app import adapt
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.wire import TURN, Answer, TurnOutcome
 
+from .hostile import replace_uplink, uplink
 from .traces import told
 
 SHARED = {"['body.a']": torch.ones(3), "['body.b']": torch.ones(2, 2)}
@@ -88,10 +88,8 @@ def test_a_bad_client_is_named_counted_and_left_out(make_task, make_grid, tmp_pa
     bad = next(node for node, said in attacked.nodes.items() if said["client"] == "client-0002")
 
     def tamper(node: int, reply: Message) -> Message:
-        if node == bad and reply.metadata.message_type == TURN and reply.content.array_records["arrays"]:
-            blob = save(poisoned(kind, load(reply.content.array_records["arrays"]["uplink"].data)))
-            array = Array("uint8", (len(blob),), "safetensors", blob)
-            reply.content["arrays"] = ArrayRecord({"uplink": array})
+        if node == bad and reply.metadata.message_type == TURN and (tensors := uplink(reply.content)):
+            replace_uplink(reply.content, poisoned(kind, tensors))
         return reply
 
     attacked.tamper = tamper

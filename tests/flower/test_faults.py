@@ -4,11 +4,13 @@ import errno
 import os
 import shutil
 
+import numpy as np
 import pytest
 from flwr.app import Error, Message
 
 from fedade.core import trace
 from fedade.core.errors import FedadeError
+from fedade.flower import exchange
 from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.wire import TURN
@@ -156,6 +158,62 @@ def test_a_node_that_returns_under_another_id_is_the_same_client(make_task, make
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
 
 
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 0.01)
+
+
+@pytest.fixture
+def clock(make_grid, monkeypatch) -> Clock:
+    """The exchange's own waits, without waiting."""
+    monkeypatch.setattr(exchange, "time", made := Clock())
+    monkeypatch.setattr(exchange, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "RESEND_SECONDS", 4.0)
+    return made
+
+
+def test_a_client_that_answers_badly_is_asked_less_and_less_often(make_task, make_grid, tmp_path, clock):
+    task = make_task(methods=["tent"], flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, asked = make_grid(task), []
+    bad = node_of(grid, "client-0001")
+
+    def tamper(node, reply):
+        if node == bad and reply.metadata.message_type == TURN and len(asked) < 9:
+            asked.append(clock.now)
+            reply.content["config"]["samples"] = -1
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    waits = np.diff(asked)
+    assert waits == pytest.approx([4, 8, 16, 32, 64, 128, 128, 128], abs=4.5)
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))  # once it is well again
+
+
+def test_a_client_that_is_away_is_asked_as_soon_as_ever(make_task, make_grid, tmp_path, clock):
+    task = make_task(methods=["tent"], flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, asked = make_grid(task), []
+    away = node_of(grid, "client-0001")
+
+    def tamper(node, reply):
+        if node == away and reply.metadata.message_type == TURN and len(asked) < 9:
+            asked.append(clock.now)
+            return Message(Error(code=3, reason="killed"), reply_to=grid.sent[-1])
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    assert np.diff(asked) == pytest.approx([4.0] * 8, abs=0.5)
+
+
 def test_too_few_clients_are_an_error_that_says_what_to_change(make_task, make_grid, tmp_path):
     task = make_task(flower={"join_seconds": 0.3})
     grid = make_grid(task)
@@ -174,3 +232,65 @@ def test_names_that_are_not_expected_or_taken_are_refused(make_task, make_grid, 
     assert "'client-0000', but node" in caplog.text
     asked = {message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == TURN}
     assert asked.isdisjoint({5000, 5001})
+
+
+def test_a_message_that_the_network_lost_is_sent_again_before_its_time_is_over(
+    make_task, make_grid, tmp_path, clock, caplog
+):
+    """As when the SuperLink has handed it out, and its answer to the node got lost: the node knows of nothing."""
+    task = make_task(flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, lost = make_grid(task), {0, 2}
+
+    def tamper(node, reply):
+        turn = turn_of(grid.sent[-1]) if reply.metadata.message_type == TURN else None
+        if node == node_of(grid, "client-0001") and turn in lost:
+            lost.remove(turn)
+            return None
+        return reply
+
+    grid.tamper, begun = tamper, clock.now
+    adapt(task, grid, tmp_path / "out")
+    assert caplog.text.count("a message to client-0001 was lost on its way") == 2
+    assert clock.now - begun < 60
+    assert read_status(tmp_path / "out")["unanswered"] == 0
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+def test_a_hello_that_the_network_lost_is_said_again(make_task, make_grid, tmp_path, clock):
+    task = make_task(methods=["tent"], flower={"join_seconds": 60.0})
+    grid, lost = make_grid(task), []
+
+    def tamper(node, reply):
+        if node == node_of(grid, "client-0001") and not lost:
+            lost.append(node)
+            return None
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    assert lost
+
+
+def test_a_client_that_takes_long_is_not_taken_for_one_that_lost_its_message(make_task, make_grid, tmp_path, clock):
+    """It answers one message after the other: the hello that is said meanwhile comes after its answer."""
+    task = make_task(methods=["tent"], flower={"quorum": 1.0, "timeout_seconds": 3600.0, "retries": 0})
+    grid, held = make_grid(task), []
+    slow, pull = node_of(grid, "client-0001"), grid.pull_messages
+
+    def pull_late(identities):
+        found = [*held, *pull(identities)]
+        held[:] = [message for message in found if message.metadata.src_node_id == slow and clock.now < slow_until[0]]
+        return [message for message in found if message not in held]
+
+    slow_until, grid.pull_messages = [clock.now], pull_late
+
+    def tamper(node, reply):
+        if node == slow and reply.metadata.message_type == TURN:
+            slow_until[0] = clock.now + 100
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "out")
+    turns = [one for one in grid.sent if one.metadata.message_type == TURN and one.metadata.dst_node_id == slow]
+    assert len(turns) == 3
+    assert len(grid.sent) - len(turns) < 40

@@ -17,7 +17,7 @@ from fedade.flower.server_app import adapt
 from fedade.flower.settings import SHAREABLE
 from fedade.flower.wire import named_leaves
 
-from .hostile import array, corrupt, like, measure, replace_uplink, say, uplink
+from .hostile import array, corrupt, like, replace_uplink, say, uplink
 from .traces import assert_same, simulated, told
 
 LIAR = "client-0002"
@@ -48,7 +48,7 @@ def no_data_with_nan(content):
 
 def countless_samples(content):
     if tensors := uplink(content):
-        measure(content, samples=2**62)
+        say(content, samples=2**62)
         replace_uplink(content, like(tensors, 0.0))
 
 
@@ -139,6 +139,10 @@ def test_the_server_clips_what_a_private_client_did_not(attacked, monkeypatch):
         ({"measure.true_prior": [0.5, 0.5]}, "true_prior has 2 numbers, expected 10"),
         ({"measure.true_prior": 1.0}, "true_prior is a number, expected a list"),
         ({"measure.true_prior": [2.0] * 10}, "true_prior is 2, expected 0 to 1"),
+        ({"measure.true_prior": ["x"] * 10}, "true_prior is 'x', expected a number"),
+        ({"measure.s": "5"}, "s is '5', expected a number"),
+        ({"measure.s": b"5"}, "s is \"b'5'\", expected a number"),
+        ({"measure.s": True}, "s is 'True', expected a number"),
         ({"row.timestep": 2}, "it is of timestep 2, not 1"),
         ({"row.samples": 2**62}, f"it counts {2**62} samples, more than"),
     ],
@@ -146,8 +150,8 @@ def test_the_server_clips_what_a_private_client_did_not(attacked, monkeypatch):
 )
 def test_a_row_that_is_not_the_clients_own_is_left_out_of_the_trace(attacked, caplog, told_instead, reason):
     def change(content):
-        if content.metric_records["metrics"].get("row.timestep") == 1:
-            measure(content, **told_instead)
+        if content.config_records["config"].get("row.timestep") == 1:
+            say(content, **told_instead)
 
     status, rows = attacked(change, methods=["fix-lr-mid"])
     assert status["refused"] == {LIAR: 1}
@@ -169,8 +173,8 @@ def test_a_row_that_is_not_the_clients_own_is_left_out_of_the_trace(attacked, ca
 
 def test_a_row_is_told_once_and_only_when_its_timestep_closes(attacked, caplog):
     def change(content):
-        if "row.timestep" not in content.metric_records["metrics"]:
-            measure(content, **{"row.timestep": 1, "row.samples": 12, "measure.accuracy_post": 1.0})
+        if "row.timestep" not in content.config_records["config"]:
+            say(content, **{"row.timestep": 1, "row.samples": 12, "measure.accuracy_post": 1.0})
 
     status, rows = attacked(change, protocol={"participation": 1.0, "rounds": 2})
     assert status["refused"] == {LIAR: 3}  # the first message closes nothing, nor do those of second rounds
@@ -181,8 +185,8 @@ def test_a_row_is_told_once_and_only_when_its_timestep_closes(attacked, caplog):
 def test_what_the_user_does_not_share_is_refused_too(attacked, caplog):
     status, _ = attacked(
         lambda content: (
-            measure(content, **{"row.timestep": 1, "measure.prior": [0.1] * 10})
-            if content.metric_records["metrics"].get("row.timestep") == 1
+            say(content, **{"row.timestep": 1, "measure.prior": [0.1] * 10})
+            if content.config_records["config"].get("row.timestep") == 1
             else None
         ),
         flower={**SHORT, "share": ["s"]},
@@ -196,8 +200,7 @@ def test_an_answer_to_an_earlier_message_is_not_one_to_this(attacked, caplog):
 
     def change(content):
         if earlier:
-            for record in ("config", "metrics", "arrays"):
-                content[record] = earlier[0][record]
+            content["config"] = earlier[0]["config"]
         elif uplink(content):
             earlier.append(dict(content))
 
@@ -244,7 +247,7 @@ def much_data(content):
 
 
 def many_metrics(content):
-    measure(content, **{"measure.prior": [0.1] * (HUGE // 8)})
+    say(content, **{"measure.prior": [0.1] * (HUGE // 8)})
 
 
 def long_words(content):

@@ -1,19 +1,35 @@
 """What leaves a client: the actual messages, read to the last field."""
 
 import pytest
+import torch
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from safetensors.torch import load
 
-from fedade.flower.wire import HELLO, TURN
+from fedade.flower import wire
+from fedade.flower.wire import (
+    HELLO,
+    TURN,
+    Answer,
+    Instruction,
+    TurnOutcome,
+    answer_record,
+    instruction_record,
+    read_answer,
+    read_instruction,
+)
 
+ALWAYS = ("outcome", "restarted", "nonce", "samples", "row.timestep", "row.samples")
 AGREED = ("learning_rate", "accuracy_post")
 
 
 def uplinks(messages):
     """The tensors of every message, by name."""
     for message in messages:
-        for record in message.content.array_records.values():
-            for array in record.values():
-                yield load(array.data)
+        assert set(message.content) == {"config"}
+        for name, value in message.content.config_records["config"].items():
+            if isinstance(value, bytes):
+                assert name == "arrays.uplink"
+                yield load(value)
 
 
 @pytest.fixture
@@ -36,17 +52,16 @@ def test_beside_them_only_counts_and_the_agreed_diagnostics_leave_a_client(answe
     found = set()
     for message in answers:
         content = message.content
-        assert set(content) == {"config", "metrics", "arrays"}
-        assert set(content.config_records["config"]) == {"outcome", "restarted", "nonce"}
+        assert set(content) == {"config"}
         assert content.config_records["config"]["outcome"] == "done"
-        found |= set(content.metric_records["metrics"])
-    assert found == {"samples", "row.timestep", "row.samples", *(f"measure.{name}" for name in AGREED)}
+        found |= set(content.config_records["config"])
+    assert found == {*ALWAYS, "arrays.uplink", *(f"measure.{name}" for name in AGREED)}
 
 
 def test_without_agreement_no_diagnostic_leaves_a_client(make_task, served):
     grid = served(make_task(flower={"share": []}))
-    told = {name for message in grid.received for record in message.content.metric_records.values() for name in record}
-    assert told == {"samples", "row.timestep", "row.samples"}
+    answers = [message for message in grid.received if message.metadata.message_type == TURN]
+    assert {name for one in answers for name in one.content.config_records["config"]} == {*ALWAYS, "arrays.uplink"}
 
 
 def test_the_reason_of_a_failure_stays_with_the_client(make_task, make_grid, tmp_path, monkeypatch, caplog):
@@ -67,6 +82,25 @@ def test_the_reason_of_a_failure_stays_with_the_client(make_task, make_grid, tmp
     for message in turns_answered:
         said = dict(message.content.config_records["config"])
         assert len(said.pop("nonce")) == 16
-        assert said == {"outcome": "failed", "restarted": False}
-        assert not any(record for record in message.content.array_records.values())
+        assert said == {"outcome": "failed", "restarted": False, "samples": 0}
+        assert set(message.content) == {"config"}
     assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize("most", [0, 10**6])
+def test_trees_travel_as_fields_or_as_arrays_and_arrive_the_same(monkeypatch, most):
+    monkeypatch.setattr(wire, "INLINE_BYTES", most)
+    shared = {"a": torch.arange(3.0), "b": torch.zeros(0)}
+    told = Instruction("run", 3, 2, 1, 2, True, 5, 6, 1, shared, {}, "nonce")
+    content = instruction_record(told)
+    assert ("arrays" in content) == (most == 0)
+    found = read_instruction(content)
+    assert {**vars(found), "shared": None} == {**vars(told), "shared": None}
+    assert all(torch.equal(found.shared[name], value) for name, value in shared.items())
+    answered = read_answer(answer_record(Answer(TurnOutcome.done, 4, shared, nonce="nonce")))
+    assert (answered.samples, answered.nonce, set(answered.uplink)) == (4, "nonce", {"a", "b"})
+
+
+def test_a_turn_is_few_objects(answers):
+    """Each costs Flower four requests."""
+    assert {len(get_all_nested_objects(message)) for message in answers} == {3}

@@ -9,12 +9,14 @@ import zipfile
 from types import SimpleNamespace
 
 import filelock
+import httpx
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError, ObjectUnavailableError
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedade.core.errors import FedadeError
-from fedade.flower import fleet_link, node
+from fedade.flower import delivery, fleet_link, node
 from fedade.flower.fleet_link import Address, FleetLink
 from fedade.flower.identity import Identity
 from fedade.flower.node import LONGEST_WAIT, SHORTEST_WAIT, Node, run_node
@@ -148,3 +150,78 @@ def test_clients_of_one_program_are_started_again_and_end_with_it(make_task, tmp
             time.sleep(0.2)
         assert not host.family()
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+class LosingClient:
+    """A SuperLink that does what it is asked, and whose answers get lost now and then."""
+
+    def __init__(self, losses: list[str]) -> None:
+        self.losses, self.pending, self.stored = losses, set(), {}
+        self.taken_up = False
+        """Whether the server has fetched the answer, so that the SuperLink knows of no message to answer."""
+
+    def PushMessages(self, request):  # noqa: N802 - Flower's name
+        wanted = [] if self.taken_up else [tree.object_id for tree in walked(request.message_object_trees[0])]
+        self.pending |= set(wanted)
+        self._lose("message")
+        return SimpleNamespace(session_id="1", objects_to_push=[one for one in wanted if one in self.pending])
+
+    def PushObject(self, request):  # noqa: N802 - Flower's name
+        stored = request.object_id in self.pending
+        if stored:
+            self.pending.remove(request.object_id)
+            self.stored[request.object_id] = request.object_content
+        self._lose("part")
+        return SimpleNamespace(stored=stored)
+
+    def _lose(self, kind: str) -> None:
+        if kind in self.losses:
+            self.losses.remove(kind)
+            self.taken_up = True
+            raise httpx.ReadError("the answer got lost")
+
+
+def walked(tree):
+    yield tree
+    for child in tree.children:
+        yield from walked(child)
+
+
+@pytest.mark.parametrize("losses", [[], ["message"], ["part"], ["part", "part", "message"]], ids=str)
+def test_an_answer_arrives_whole_whatever_gets_lost_on_the_way_back(monkeypatch, losses):
+    monkeypatch.setattr(fleet_link.time, "sleep", lambda _: None)
+    link = FleetLink(Address("127.0.0.1:1", None, None))
+    link._client = losing = LosingClient(list(losses))
+    asked = Message(RecordDict(), dst_node_id=1, message_type="train.turn")
+    asked.metadata.__dict__["_message_id"] = "asked"
+    link.send(Message(RecordDict({"config": ConfigRecord({"a": 1})}), reply_to=asked), 0.1)
+    assert not losing.losses
+    assert not losing.pending
+    assert len(losing.stored) == 3
+
+
+def test_an_answer_that_is_not_taken_does_not_end_the_node(tmp_path, caplog):
+    def refuse(*_):
+        raise ObjectPushError("part", 1, "session")
+
+    message = Message(RecordDict(), dst_node_id=1, message_type="query.hello")
+    link = SimpleNamespace(receive=lambda: message, app_of=lambda _: None, send=refuse)
+    Node(link, {}, Identity.of({"client": "ada", "state-dir": str(tmp_path)}, {}), Served("ada")).serve()
+    assert "a part of a message was lost" in caplog.text
+
+
+def test_a_grid_fetches_answers_with_little_patience():
+    from flwr.superlink.grid import http_grid
+
+    grid = object.__new__(http_grid.HttpGrid)
+    delivery.fetch_soon(grid)
+    delivery.fetch_soon(grid)
+    asked = []
+
+    def fetch(name):
+        asked.append(name)
+        raise ObjectUnavailableError(name)
+
+    with pytest.raises(ObjectPullError):
+        http_grid.pull_objects(["part"], fetch, backoff_cap=0.001)
+    assert len(asked) == delivery.PATIENCE["max_tries_per_object"]

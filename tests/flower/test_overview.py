@@ -20,7 +20,7 @@ def test_a_run_tells_of_every_client_by_name(make_task, make_grid, tmp_path):
 
     def tamper(node, reply):
         if node == bad and reply.metadata.message_type == TURN:
-            reply.content["metrics"]["samples"] = -1
+            reply.content["config"]["samples"] = -1
         return reply
 
     grid.tamper = tamper

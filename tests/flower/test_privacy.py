@@ -12,6 +12,8 @@ from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import PrivacySettings
 
+from .hostile import uplink
+
 SETTINGS = PrivacySettings(noise_multiplier=1.0, clipping_norm=0.5)
 
 
@@ -77,15 +79,12 @@ def test_a_private_run_reports_its_epsilon(make_task, make_grid, tmp_path):
 
 
 def test_updates_leave_a_private_client_clipped(make_task, make_grid, tmp_path):
-    from safetensors.torch import load
-
     task = make_task(protocol={"rounds": 1}, scenario={"num_timesteps": 1}, flower={
         "privacy": {"noise_multiplier": 2.0, "clipping_norm": 1e-4}
     })  # fmt: skip
     grid = make_grid(task)
     adapt(task, grid, tmp_path / "out")
-    sent = [load(m.content.array_records["arrays"]["uplink"].data) for m in grid.received
-            if "arrays" in m.content and m.content.array_records["arrays"]]  # fmt: skip
+    sent = [tensors for message in grid.received if (tensors := uplink(message.content))]
     assert len(sent) == 2
     distances = [torch.sqrt(sum(((sent[0][name] - sent[1][name]) ** 2).sum() for name in sent[0]))]
     assert 0 < float(distances[0]) <= 2.1e-4

@@ -169,3 +169,14 @@ def _write_private(path: Path, key: Any) -> Path:
 def _write(path: Path, content: bytes, secret: bool = False) -> Path:
     storage.write_bytes(path, content, private=secret)
     return path
+
+
+def key_pair(path: Path) -> tuple[Any, Any]:
+    """A node's private key, and the public one."""
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError) as error:
+        raise FedadeError(f"{path} is no private key ({error}); make one with `fedade flower certs`") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise FedadeError(f"{path} is no elliptic-curve key; make one with `fedade flower certs`")
+    return key, key.public_key()

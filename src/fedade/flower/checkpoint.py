@@ -33,6 +33,8 @@ class Progress:
     seconds: float = 0.0
     refused: dict[str, int] = field(default_factory=dict)
     """Answers, or rows of them, that were refused, by client."""
+    failed: dict[str, int] = field(default_factory=dict)
+    """Turns that failed at a client, by client."""
     scaled_back: dict[str, int] = field(default_factory=dict)
     """Updates that moved farther than the fleet's own, by client."""
     quarantined: dict[str, int] = field(default_factory=dict)
@@ -124,6 +126,7 @@ _FIELDS = (
     "version",
     "seconds",
     "refused",
+    "failed",
     "scaled_back",
     "quarantined",
     "distances",
@@ -132,7 +135,11 @@ _FIELDS = (
 
 
 def _plain(member: Member) -> dict[str, Any]:
-    return {name: value for name, value in asdict(member).items() if name not in ("downlink", "node", "absent")}
+    return {
+        name: value
+        for name, value in asdict(member).items()
+        if name not in ("downlink", "node", "absent", "bad_answers")
+    }
 
 
 def _below(named: Named, prefix: str) -> Named:

@@ -7,6 +7,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedade.adapter.accuracy_monitor import AccuracyMonitor
 from fedade.adapter.adapter import Adapter
 from fedade.core import storage
 from fedade.core.context import context_before_first_batch
@@ -68,8 +69,12 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
     method = task.method()
     stream, deployment, labelled = _surroundings(task, identity)
     privacy = task.flower.privacy
+    monitor = _monitor(deployment, method, labelled) if task.flower.monitor else None
     store = Store(
-        identity.state_of(run), method.begin(context_before_first_batch(deployment)), method.model_dump_json()
+        identity.state_of(run),
+        method.begin(context_before_first_batch(deployment)),
+        method.model_dump_json(),
+        () if monitor is None else monitor.begin(deployment),
     )
     return Client(
         method,
@@ -81,6 +86,7 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
         labelled,
         _adapter(deployment, method),
+        monitor,
         None if task.deployment is None else inherited(store, task),
     )
 
@@ -88,6 +94,12 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
 def _adapter(deployment: Deployment, method: Method) -> Adapter | None:
     """What predicts by the client's state; None of methods that are for the simulator only."""
     return None if method.card.oracle or method.replays_rates_of else Adapter(deployment, method)
+
+
+def _monitor(deployment: Deployment, method: Method, labelled: Reference | ReferenceRows | None) -> AccuracyMonitor:
+    """Rehearsed on the client's own labelled data, or else on what ships with the deployment."""
+    held_out = deployment.reference if labelled is None else labelled
+    return AccuracyMonitor.rehearsed(deployment, (held_out.inputs, held_out.labels), method)
 
 
 def _surroundings(

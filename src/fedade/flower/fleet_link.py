@@ -5,6 +5,7 @@ Flower's own SuperNode starts a program for every message and looks for the next
 
 import hashlib
 import io
+import itertools
 import logging
 import threading
 import time
@@ -17,8 +18,6 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import httpx
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.config import get_fused_config_from_fab
@@ -34,6 +33,7 @@ from flwr.proto.fleet_pb2 import (
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest
 from flwr.supercore.inflatable.inflatable_object import (
@@ -44,9 +44,13 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
+    pull_and_inflate_object_from_tree,
+    push_objects,
+)
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
@@ -54,6 +58,8 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedade.core.errors import FedadeError
+from fedade.flower.certificates import key_pair
+from fedade.flower.delivery import PATIENCE, once
 from fedade.flower.settings import CONFIG
 from fedade.flower.signatures import is_signed
 
@@ -74,6 +80,10 @@ _UNAVAILABLE = (502, 503, 504)
 
 class RunEndedError(Exception):
     """What is asked belongs to a run that does not run any longer."""
+
+
+LOST = (ObjectPullError, ObjectPushError)
+"""A message or an answer of which parts are gone; the server notices, and asks again."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ class FleetLink:
     """A connection that activates its node, shows that it is alive, and comes back after a SuperLink was away."""
 
     def __init__(self, address: Address) -> None:
-        self._keys = generate_key_pairs() if address.key is None else _key_pair(address.key)
+        self._keys = generate_key_pairs() if address.key is None else key_pair(address.key)
         self._self_registered, self._trusted = address.key is None, address.trusted
         version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
         self._client = FleetHttpClient.from_server_address(
@@ -151,6 +161,7 @@ class FleetLink:
                 self._calling(self._client.ConfirmMessageReceived), self.node, run
             ),
             return_type=Message,
+            **PATIENCE,
         )
         message.metadata.__dict__["_message_id"] = whole.object_id  # which it does not hold itself
         self._in_run(run)
@@ -166,19 +177,28 @@ class FleetLink:
                 message_object_trees=[get_object_tree(answer)],
                 clientapp_runtime_list=[seconds],
             )
-            response = self._call(self._client.PushMessages, request)
-            run, push = answer.metadata.run_id, self._calling(self._client.PushObject)
-            push_objects(
-                get_all_nested_objects(answer),
-                make_push_object_fn_protobuf(push, self.node, run, response.session_id),
-                object_ids_to_push=set(response.objects_to_push),
-            )
+            response, times = self._tried(self._client.PushMessages, request)
+            parts, run, session = get_all_nested_objects(answer), answer.metadata.run_id, response.session_id
+            wanted, repeated = set(response.objects_to_push), times > 1
+            if repeated:
+                # The server may have taken it up after the first time: then no part is asked for, but all are waited
+                # for. Without the name of a session the SuperLink finds that which waits for a part.
+                wanted, session = set(parts), ""
+
+            def push(name: str, content: bytes) -> tuple[bool, int]:
+                part = PushObjectRequest(
+                    node=self.node, run_id=run, object_id=name, object_content=content, session_id=session
+                )
+                answered, sent = self._tried(self._client.PushObject, part)
+                return bool(answered.stored), sent
+
+            push_objects(parts, once(push, run, session, repeated), object_ids_to_push=wanted)
 
     def give_up(self, in_hand: bytes) -> None:
         """Tell the server that a message was lost with the process that had it, so that it need not wait."""
         message = message_from_proto(ProtoMessage.FromString(in_hand))
         self._in_run(message.metadata.run_id)
-        with suppress(RunEndedError, httpx.HTTPStatusError):  # nobody waits for it any longer
+        with suppress(RunEndedError, httpx.HTTPStatusError, *LOST):  # nobody waits for it any longer
             self.send(Message(Error(code=NODE_UNAVAILABLE, reason="the node was restarted"), reply_to=message), 0.0)
 
     def _in_run(self, run: int) -> None:
@@ -245,10 +265,14 @@ class FleetLink:
 
     def _call(self, function: Callable[[Any], Any], request: Any) -> Any:
         """Ask the SuperLink, for as long as it cannot be reached."""
+        return self._tried(function, request)[0]
+
+    def _tried(self, function: Callable[[Any], Any], request: Any) -> tuple[Any, int]:
+        """The SuperLink's answer, and how often it was asked: it may have heard more than once."""
         waited = 0.0
-        while True:
+        for times in itertools.count(1):
             try:
-                return function(request)
+                return function(request), times
             except httpx.TransportError as error:
                 if "certificate" in str(error).lower():
                     raise FedadeError(f"the SuperLink's certificate is not trusted ({error})") from error
@@ -261,15 +285,6 @@ class FleetLink:
                 reason = str(error.response.status_code)
             if not waited:
                 log.warning("the SuperLink does not answer (%s); trying again", reason)
-            waited = min(waited + 0.5, 5.0)
+            waited = min(2 * waited or 0.1, 5.0)
             time.sleep(waited)
-
-
-def _key_pair(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
-    try:
-        key = load_ssh_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError) as error:
-        raise FedadeError(f"{path} is no private key ({error}); make one with `fedade flower certs`") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise FedadeError(f"{path} is no elliptic-curve key; make one with `fedade flower certs`")
-    return key, key.public_key()
+        raise AssertionError("it is asked without an end")

@@ -35,6 +35,8 @@ class Member:
     """Digests of its last updates that counted, none of which counts again."""
     last_seen: float = 0.0
     """When its last answer came that counted, in seconds since 1970."""
+    bad_answers: int = 0
+    """Its last answers in a row that did not count."""
     trouble: str = ""
     """What was wrong with its last answer; empty where nothing was."""
     measures: dict[str, float] = field(default_factory=dict)

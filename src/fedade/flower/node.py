@@ -17,7 +17,7 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.flower.client_app import client_app
 from fedade.flower.endpoint import SOCKET, served_at
-from fedade.flower.fleet_link import Address, FleetLink, RunEndedError, envelope
+from fedade.flower.fleet_link import LOST, Address, FleetLink, RunEndedError, envelope
 from fedade.flower.identity import Identity
 from fedade.flower.serving import Served, remember_node, restore
 from fedade.flower.settings import CONFIG
@@ -97,6 +97,8 @@ class Node:
                 return 0.0
         except RunEndedError:
             log.info("the run ended meanwhile; its message is dropped")
+        except LOST as error:
+            log.warning("a part of a message was lost: %s", error)
         return min(LONGEST_WAIT, max(SHORTEST_WAIT, WAIT_SHARE * (time.monotonic() - self._last)))
 
     def _answer(self, message: Message) -> Message:

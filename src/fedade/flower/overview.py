@@ -13,7 +13,7 @@ from fedade.flower.run_folder import STATUS, read_status, troubles
 
 Cells = tuple[str, ...]
 
-SHOWN = ("s", "learning_rate", "trust", "estimated_accuracy", "accuracy_post")
+SHOWN = ("s", "learning_rate", "trust", "estimated_accuracy", "alarm", "accuracy_post", "waiting")
 """Measures that have a column, where clients tell them."""
 
 
@@ -31,10 +31,20 @@ def headline(status: Mapping[str, Any]) -> str:
         return f"stopped: {status['error']}"
     if "client" in status:
         waiting = "" if status.get("waiting") is None else f", {status['waiting']} batches wait"
-        return f"{status['client']}: timestep {status.get('timestep', 0)}{waiting}, {status['requests']} requests"
+        named = f"{status['client']}: timestep {status.get('timestep', 0)}{waiting}, {status['requests']} requests"
+        return f"{named}{estimated(status.get('estimate') or {})}"
     end = "" if status.get("timesteps") is None else f" of {status['timesteps']}"
     state = "finished" if status.get("finished") else f"timestep {status.get('timestep', 0)}{end}"
     return f"{state}, {status.get('turns', 0)} turns, {status.get('unanswered', 0)} turns unanswered"
+
+
+def estimated(estimate: Mapping[str, Any]) -> str:
+    """What a client's monitor says of its accuracy."""
+    if "estimated_accuracy" not in estimate:
+        return ""
+    low, high = estimate["accuracy_interval"]
+    reason = f"; alarm: {estimate['alarm_reason']}" if estimate.get("alarm") else ""
+    return f", estimated accuracy {estimate['estimated_accuracy']:.0%} ({low:.0%} to {high:.0%}){reason}"
 
 
 def columns_of(status: Mapping[str, Any]) -> Cells:

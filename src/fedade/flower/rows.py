@@ -24,10 +24,14 @@ _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 
 
 _SHARE, _POSITIVE, _ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)
+_SHARES = (
+    "accuracy_pre", "accuracy_post", "accuracy_fresh", "true_prior", "confidence",
+    "estimated_accuracy", "estimated_low", "estimated_high", "alarm",
+)  # fmt: skip
 _RANGES = {
     **dict.fromkeys(Quality._fields, _POSITIVE),
-    **dict.fromkeys(("accuracy_pre", "accuracy_post", "accuracy_fresh", "true_prior", "confidence"), _SHARE),
-    **dict.fromkeys(("learning_rate", "state_bytes", "passes"), _POSITIVE),
+    **dict.fromkeys(_SHARES, _SHARE),
+    **dict.fromkeys(("learning_rate", "state_bytes", "passes", "waiting"), _POSITIVE),
 }
 """What a column can hold; all others any finite number."""
 
@@ -60,7 +64,9 @@ def _check_measure(name: str, value: object, width: int) -> None:
         raise FedadeError(f"{name} has {len(numbers)} numbers, expected {width}")
     low, high = _RANGES.get(name, _ANY)
     for number in numbers:
-        if not (isinstance(number, int | float) and math.isfinite(number) and low <= number <= high):
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            raise FedadeError(f"{name} is {str(number)[:20]!r}, expected a number")
+        if not (math.isfinite(number) and low <= number <= high):
             wanted = "a finite number" if (low, high) == _ANY else f"{low:g} to {high:g}"
             raise FedadeError(f"{name} is {number:g}, expected {wanted}")
 

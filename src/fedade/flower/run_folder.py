@@ -24,6 +24,7 @@ def troubles(status: Mapping[str, Any]) -> list[str]:
     """What went wrong with single clients of a run that went on: one line a kind, with names and counts."""
     kinds = {
         "refused": "refused",
+        "failed": "failed turns",
         "impostors": "called themselves by another's name",
         "scaled_back": "updates scaled back",
         "quarantined": "bad batches set aside",

@@ -202,6 +202,7 @@ class Server:
             log.warning("answer of %s refused: %s", member.name, one_line(error))
             return None
         if answer.outcome is TurnOutcome.failed:
+            count(self.progress.failed, member.name)
             member.trouble = "its turn failed; its own log says why"
             log.warning("%s failed in turn %d; its own log says why", member.name, self.progress.turn)
             return None

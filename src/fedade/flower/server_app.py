@@ -22,8 +22,10 @@ from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
 from fedade.flower.checkpoint import Progress
 from fedade.flower.client_app import stored_deployment
+from fedade.flower.delivery import fetch_soon
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
+from fedade.flower.metrics import metrics_at
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
 from fedade.flower.registration import NODES_VARIABLE, names_of_nodes
 from fedade.flower.rehearsal import most_bytes_of, rehearse
@@ -49,6 +51,7 @@ def server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
+        fetch_soon(grid)
         stored, after = (_path(context.run_config.get(key)) for key in ("deployment", "after"))
         serve(read_task(folder), grid, out, stored, after)
 
@@ -85,7 +88,8 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, a
     trackers = trackers_named(task.flower.track, out)
     server = make_server(task, grid, out, place, stored, Listeners(trackers), after)
     try:
-        rows = server.run()
+        with metrics_at(task.flower.metrics, partial(_figures, server)):
+            rows = server.run()
     finally:
         for tracker in trackers:
             tracker.close()
@@ -170,6 +174,7 @@ def _figures(server: Server) -> dict[str, object]:
         ],
         "traffic": asdict(server.exchange.traffic),
         "refused": server.progress.refused,
+        "failed": server.progress.failed,
         "impostors": server.roster.impostors,
         "scaled_back": server.progress.scaled_back,
         "quarantined": server.progress.quarantined,

@@ -47,6 +47,7 @@ class Served:
             "waiting": client.stream.waiting(snapshot.cursor),
             "quarantined": client.store.quarantined(),
             "measures": {name: value.double().tolist() for name, value in plan.items()},
+            "estimate": snapshot.estimate,
             "updated": time.time(),
         }
         self._adapter = client.adapter

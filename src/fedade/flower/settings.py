@@ -25,6 +25,7 @@ SHAREABLE = (
     *Quality._fields,
     "learning_rate", "s_unc", "s_rep", "s", "prior", "trust", "novelty", "risk", "alignment", "unknown", "entropy",
     "reliable", "reset", "anchor_confidence", "averaged_views", "weight_local", "weight_bank", "trusted",
+    "estimated_accuracy", "estimated_low", "estimated_high", "alarm", "waiting",
 )  # fmt: skip
 """Columns that clients may tell, of all methods here; a test keeps them together. Methods from outside have others."""
 
@@ -72,6 +73,14 @@ class PrivacySettings(_Frozen):
     """The run ends, loudly, before it would spend more."""
 
 
+class MetricsSettings(_Frozen):
+    """Where the server answers Prometheus."""
+
+    port: int = Field(9464, ge=1, le=65535)
+    host: str = "127.0.0.1"
+    """Whoever reaches it can read all that clients tell; there is no password."""
+
+
 def _everything_or_columns(written: Any) -> Any:
     if isinstance(written, str) and written != "everything":
         raise ValueError(f"write everything, or a list of columns: [{written}]")
@@ -100,8 +109,13 @@ class FlowerSettings(_Frozen):
     stream: StreamSettings = PartitionStream()
     share: Annotated[Literal["everything"] | tuple[str, ...], BeforeValidator(_everything_or_columns)] = ()
     """Columns of the trace that clients may tell the server: the diagnostics that the user agrees to share."""
+    monitor: bool = False
+    """Whether clients estimate their accuracy without labels (docs/accuracy-estimates.md), by a rehearsal of drift
+    before their first turn: on their own labelled data, or on those of the deployment."""
     track: tuple[str, ...] = ()
     """Tracking systems that the server also writes to, of what clients share: tensorboard, mlflow."""
+    metrics: MetricsSettings | None = None
+    """Metrics for Prometheus while the run goes on; None: none."""
     aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
     trim: float = Field(0.2, ge=0, lt=0.5)
     """Share of the values that a trimmed mean drops at either end."""

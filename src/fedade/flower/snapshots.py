@@ -49,6 +49,10 @@ class Snapshot:
     """Key of the round whose personal step is still to come, with the next message."""
     shared: Named = field(default_factory=dict)
     """The shared layers as they last came, to predict with; empty: those deployed."""
+    watched: Tree = ()
+    """What a monitor of the accuracy remembers; empty where there is none, or nothing was seen yet."""
+    estimate: dict[str, Any] = field(default_factory=dict)
+    """What it said of the last timestep that was closed."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Store:
     """The state before the first turn, which also gives the structure of all others."""
     settings: str = ""
     """The method's, with all defaults, as JSON."""
+    watched_form: Tree = field(default=(), repr=False)
+    """What the client's monitor remembers before the first timestep; empty where it has none."""
 
     def load(self, turn: int) -> Snapshot | None:
         """The state after a turn; None where it is gone."""
@@ -78,7 +84,15 @@ class Store:
         client = tree_like(self.form, _below(named, "client/"))
         opened = None if content["opened"] is None else _opened(content["opened"], named)
         told = (content["cursor"], content["timestep"], opened, content["round_key"])
-        return Snapshot(client, *told, _below(named, "shared/"))
+        watched = self._watched(_below(named, "watched/"))
+        return Snapshot(client, *told, _below(named, "shared/"), watched, content.get("estimate", {}))
+
+    def _watched(self, named: Named) -> Tree:
+        """What the monitor remembers; nothing where this one remembers other things than was stored."""
+        fits = {name: leaf.shape for name, leaf in tree.to_named(self.watched_form, "").items()} == {
+            name: leaf.shape for name, leaf in named.items()
+        }
+        return tree_like(self.watched_form, named) if named and fits else ()
 
     def cursor_at(self, turn: int) -> str:
         """Where the stream stood after a turn, whatever method the state is of."""
@@ -89,6 +103,7 @@ class Store:
         """Write the state after a turn."""
         named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
         named |= {f"shared/{name}": leaf for name, leaf in snapshot.shared.items()}
+        named |= {f"watched/{name}": leaf for name, leaf in tree.to_named(snapshot.watched, "").items()}
         content: dict[str, Any] = {
             "format": FORMAT,
             "written_by": __version__,
@@ -96,6 +111,7 @@ class Store:
             "cursor": snapshot.cursor,
             "timestep": snapshot.timestep,
             "round_key": snapshot.round_key,
+            "estimate": snapshot.estimate,
             "opened": None,
         }
         if (opened := snapshot.opened) is not None:

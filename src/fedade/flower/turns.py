@@ -4,10 +4,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedade.adapter.accuracy_monitor import AccuracyMonitor
 from fedade.adapter.adapter import Adapter
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
@@ -48,6 +50,8 @@ class Client:
     """Its own labelled data; None: it trains on what ships with the deployment."""
     adapter: Adapter | None = None
     """Predicts by what was learned; None: nobody asks."""
+    monitor: AccuracyMonitor | None = None
+    """Estimates its accuracy without labels; None: nobody does."""
     beginning: Snapshot | None = None
     """What it brings into the run from earlier ones; None: it begins as deployed."""
 
@@ -62,7 +66,7 @@ class Client:
         now = self._personalised(before, shared, told.downlink)
         row, outcome = None, TurnOutcome.done
         if told.timestep != now.timestep:
-            now = self._personalised_at_end(now, shared)
+            now = self._watched(self._personalised_at_end(now, shared), shared)
             row = self._closed(now, shared)
             self._publish(now, shared)
             now = replace(now, opened=None)
@@ -134,6 +138,16 @@ class Client:
         client, plan = method.personalise(ctx, now.client, opened.plan)
         return replace(now, client=client, opened=replace(opened, plan=plan, passes=opened.passes + counter.passes))
 
+    def _watched(self, now: Snapshot, shared: Shared) -> Snapshot:
+        """The accuracy as the monitor estimates it, of the timestep that ends and those before."""
+        if self.monitor is None or (opened := now.opened) is None:
+            return now
+        ctx, before = self._scoring(opened, shared), now.watched or self.monitor.begin(self.deployment)
+        probabilities = self.method.predict(ctx, now.client)
+        watched, verdict = self.monitor.judge(ctx, before, opened.plan, probabilities, opened.timestep)
+        estimate = {name: value for name, value in verdict._asdict().items() if name != "worse" and value is not None}
+        return replace(now, watched=watched, estimate=estimate)
+
     def _closed(self, now: Snapshot, shared: Shared) -> ReportedRow | None:
         """What may be told of the timestep that ends."""
         opened = now.opened
@@ -143,7 +157,10 @@ class Client:
             "state_bytes": float(tree.num_bytes(now.client)),
             "passes": opened.passes,
             **{name: _plain(value) for name, value in opened.plan.items()},
+            **_told_of(now.estimate),
         }
+        if (waiting := self.stream.waiting(now.cursor)) is not None:
+            measures["waiting"] = float(waiting)
         if opened.hidden is not None and opened.accuracy_pre is not None:
             labels, answers = opened.hidden.labels, self._answers(self._scoring(opened, shared), now.client)
             measures |= {
@@ -238,6 +255,20 @@ class Client:
 
 def _accuracy(probabilities: Tensor, labels: Tensor) -> float:
     return float((probabilities.argmax(-1) == labels).double().mean())
+
+
+def _told_of(estimate: dict[str, Any]) -> dict[str, float]:
+    """An estimate as single numbers."""
+    if "estimated_accuracy" not in estimate:
+        return {}
+    low, high = estimate["accuracy_interval"]
+    alarm = float(estimate.get("alarm", False))
+    return {
+        "estimated_accuracy": estimate["estimated_accuracy"],
+        "estimated_low": low,
+        "estimated_high": high,
+        "alarm": alarm,
+    }
 
 
 def _plain(value: Tensor) -> float | list[float]:

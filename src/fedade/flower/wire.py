@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -20,8 +20,11 @@ TURN, HELLO = "train.turn", "query.hello"
 """Message types: one turn of a client, and the question for its name."""
 
 NUMBER_BYTES = 8
+INLINE_BYTES = 2**20
+"""Trees up to this size travel among the other fields. Flower transfers every record, array and piece of an array with
+requests of its own, four in all; larger ones it cuts to pieces, and keeps once if many clients are sent the same."""
 _STYPE = "safetensors"
-_CONFIG, _METRICS, _ARRAYS = "config", "metrics", "arrays"
+_CONFIG, _ARRAYS = "config", "arrays"
 
 Named = dict[str, Tensor]
 """A tree's leaves under names that follow its structure."""
@@ -92,41 +95,40 @@ def instruction_record(instruction: Instruction) -> RecordDict:
     """An instruction as Flower sends it."""
     fields = {name: value for name, value in vars(instruction).items() if name not in ("shared", "downlink")}
     arrays = {"shared": instruction.shared, "downlink": instruction.downlink}
-    return RecordDict({_CONFIG: ConfigRecord(fields), _ARRAYS: _packed(arrays)})
+    return _packed(fields, arrays)
 
 
 def read_instruction(content: RecordDict) -> Instruction:
     """An instruction as a client gets it."""
     fields: dict[str, Any] = dict(content.config_records[_CONFIG])
     arrays = _unpacked(content)
+    fields = {name: value for name, value in fields.items() if not name.startswith(f"{_ARRAYS}.")}
     return Instruction(**fields, shared=arrays.get("shared", {}), downlink=arrays.get("downlink", {}))
 
 
 def answer_record(answer: Answer) -> RecordDict:
     """An answer as Flower sends it."""
     fields: dict[str, Any] = {"outcome": answer.outcome.value, "restarted": answer.restarted, "nonce": answer.nonce}
-    metrics: dict[str, Any] = {"samples": answer.samples}
+    fields["samples"] = answer.samples
     if answer.row is not None:
-        metrics |= {"row.timestep": answer.row.timestep, "row.samples": answer.row.samples}
-        metrics |= {f"measure.{name}": value for name, value in answer.row.measures.items()}
-    content = RecordDict({_CONFIG: ConfigRecord(fields), _METRICS: MetricRecord(metrics)})
-    content[_ARRAYS] = _packed({"uplink": answer.uplink})
-    return content
+        fields |= {"row.timestep": answer.row.timestep, "row.samples": answer.row.samples}
+        fields |= {f"measure.{name}": value for name, value in answer.row.measures.items()}
+    return _packed(fields, {"uplink": answer.uplink})
 
 
 def read_answer(content: RecordDict) -> Answer:
     """An answer as the server gets it; raises FedadeError where it is not one."""
     try:
-        fields, metrics = content.config_records[_CONFIG], dict(content.metric_records[_METRICS])
+        fields = content.config_records[_CONFIG]
         row = None
-        if "row.timestep" in metrics:
+        if "row.timestep" in fields:
             measures: Any = {
-                name.removeprefix("measure."): value for name, value in metrics.items() if name.startswith("measure.")
+                name.removeprefix("measure."): value for name, value in fields.items() if name.startswith("measure.")
             }
-            row = ReportedRow(_whole(metrics["row.timestep"]), _whole(metrics["row.samples"]), measures)
+            row = ReportedRow(_whole(fields["row.timestep"]), _whole(fields["row.samples"]), measures)
         return Answer(
             TurnOutcome(str(fields["outcome"])),
-            _whole(metrics["samples"]),
+            _whole(fields["samples"]),
             _unpacked(content).get("uplink", {}),
             row,
             bool(fields["restarted"]),
@@ -176,17 +178,21 @@ def tree_like(form: Tree, named: Named) -> Tree:
 
 
 def _whole(value: object) -> int:
-    if not isinstance(value, int) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
 
 
-def _packed(arrays: Mapping[str, Named]) -> ArrayRecord:
-    # One array a tree: Flower adds about 450 bytes to every array that it sends.
-    return ArrayRecord({
-        name: Array("uint8", (len(blob),), _STYPE, blob)
-        for name, blob in ((name, save(_separate(named))) for name, named in arrays.items() if named)
-    })  # fmt: skip
+def _packed(fields: Mapping[str, Any], arrays: Mapping[str, Named]) -> RecordDict:
+    """One record of all that is small; trees that are not are arrays, one each."""
+    blobs = {name: save(_separate(named)) for name, named in arrays.items() if named}
+    inline = {f"{_ARRAYS}.{name}": blob for name, blob in blobs.items() if len(blob) <= INLINE_BYTES}
+    content = RecordDict({_CONFIG: ConfigRecord({**fields, **inline})})
+    if large := {name: blob for name, blob in blobs.items() if len(blob) > INLINE_BYTES}:
+        content[_ARRAYS] = ArrayRecord(
+            {name: Array("uint8", (len(blob),), _STYPE, blob) for name, blob in large.items()}
+        )
+    return content
 
 
 def _separate(named: Named) -> Named:
@@ -195,12 +201,19 @@ def _separate(named: Named) -> Named:
 
 
 def _unpacked(content: RecordDict) -> dict[str, Named]:
-    found = {}
+    blobs: dict[str, Any] = {
+        name.removeprefix(f"{_ARRAYS}."): value
+        for name, value in content.config_records[_CONFIG].items()
+        if name.startswith(f"{_ARRAYS}.")
+    }
     for name, array in content.array_records.get(_ARRAYS, {}).items():
         if array.stype != _STYPE:
             raise FedadeError(f"its array {name} is {array.stype}, not {_STYPE}")
+        blobs[str(name)] = array.data
+    found = {}
+    for name, blob in blobs.items():
         try:
-            found[str(name)] = load(array.data)
-        except SafetensorError as error:
+            found[name] = load(blob)
+        except (SafetensorError, TypeError) as error:
             raise FedadeError(f"its array {name} is not {_STYPE} ({error})") from error
     return found

@@ -12,6 +12,8 @@ const TITLES = {
   s_rep: "S_rep (representation)",
   s: "S (combined)",
   severity: "corruption severity",
+  estimated_accuracy: "estimated accuracy",
+  waiting: "batches that wait",
   participated: "rounds taken part in",
 };
 const DASHES = ["", "7 3", "2.5 2.5", "9 3 2 3", "14 4"];
