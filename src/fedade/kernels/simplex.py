@@ -8,6 +8,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
+from fedade.kernels.grids import grid
+
 
 def iterate(start: Tensor, constant: Tensor, matrix: Tensor, share: float, iterations: int) -> Tensor:
     """s <- constant + |s| matrix + share s, so many times, for vectors along any leading axes."""
@@ -25,7 +27,7 @@ class _Iterate(Function):
         start, constant = (value.expand(constant.shape).contiguous() for value in (start, constant))
         result = torch.empty_like(constant)
         rows = constant.numel() // classes
-        _iterations[(rows,)](
+        _iterations[grid(rows)](
             start, constant, matrix.contiguous(), result, iterations, share, classes, triton.next_power_of_2(classes)
         )
         return result

@@ -40,6 +40,25 @@ def convolved(images: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | N
     return out
 
 
+def channel_moments(images: Tensor) -> Tensor:
+    """Mean and mean square of every sample's channels, `[2, n, channels]`."""
+    count, channels, height, width = images.shape
+    pixels, out = by_pixel(images), torch.empty(2, count, channels)
+    with record_function("fedade::channel_moments"):
+        _functions().fedade_channel_moments(*_addresses(pixels), count, height * width, channels, *_addresses(out))
+    return out
+
+
+def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
+    """relu(images scale + shift + residual), per channel."""
+    pixels, added = by_pixel(images), None if residual is None else by_pixel(residual)
+    factor, summand, out = scale.contiguous(), shift.contiguous(), torch.empty_like(pixels)
+    given = _addresses(pixels, factor, summand, added)
+    with record_function("fedade::scaled"):
+        _functions().fedade_scaled(*given, relu, pixels.numel() // pixels.shape[1], pixels.shape[1], *_addresses(out))
+    return out
+
+
 def image_gradient(gradient: Gradient, images: Tensor, weight: Tensor, stride: int, more: Gradient | None) -> Tensor:
     """What flows back to the images, on top of `more` that does."""
     winograd = weight.shape[-1] == 3 and stride == 1 and images.shape[-1] % 4 == 0 and images.shape[-2] % 4 == 0

@@ -29,6 +29,19 @@ def suits(layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[T
     )
 
 
+def suits_images(images: Tensor) -> bool:
+    """Whether moments and scaling of these images can be compiled: one client's at a time, without a gradient."""
+    return (
+        images.ndim == 4
+        and images.device.type == "cpu"
+        and images.dtype == torch.float32
+        and images.shape[1] % CHANNELS == 0
+        and not torch.is_grad_enabled()
+        and not mapped()
+        and native() is not None
+    )
+
+
 def fused_layers(
     layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:

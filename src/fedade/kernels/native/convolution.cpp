@@ -45,6 +45,42 @@ void fedade_convolution(const float* images, const float* weights, const float* 
         windowed(window, images, weights, finish, inputs, outputs, out);
 }
 
+// Mean and mean square of every image's channels, [2, images, channels]. Sums of 64 pixels are summed, which keeps errors
+// of rounding small.
+void fedade_channel_moments(const float* images, long num_images, long pixels, long channels, float* out) {
+    constexpr long AT_ONCE = 64;
+    for (long image = 0; image < num_images; ++image)
+        for (long channel = 0; channel < channels; channel += LANES) {
+            const float* from = images + image * pixels * channels + channel;
+            Vector sum{}, squares{};
+            for (long first = 0; first < pixels; first += AT_ONCE) {
+                Vector part{}, part_squares{};
+                for (long pixel = first; pixel < std::min(first + AT_ONCE, pixels); ++pixel) {
+                    Vector value = load(from + pixel * channels);
+                    part += value;
+                    part_squares += value * value;
+                }
+                sum += part;
+                squares += part_squares;
+            }
+            float count = static_cast<float>(pixels);
+            store(out + image * channels + channel, sum / count);
+            store(out + (num_images + image) * channels + channel, squares / count);
+        }
+}
+
+// relu(images * scale + shift + residual), per channel; the residual may be null.
+void fedade_scaled(const float* images, const float* scale, const float* shift, const float* residual, int relu,
+                   long pixels, long channels, float* out) {
+    for (long pixel = 0; pixel < pixels; ++pixel)
+        for (long channel = 0; channel < channels; channel += LANES) {
+            long at = pixel * channels + channel;
+            Vector value = load(images + at) * load(scale + channel) + load(shift + channel);
+            if (residual) value += load(residual + at);
+            store(out + at, relu ? (value < Vector{} ? Vector{} : value) : value);  // NaN stays NaN
+        }
+}
+
 // Gradient of the images, to which `more` is added, which may be the result itself. Weights are [taps, outputs, inputs],
 // last tap first, for a convolution that suits Winograd, else [outputs, taps, inputs]. Gradients count where their gate,
 // if any, is positive.
