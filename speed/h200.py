@@ -74,6 +74,7 @@ def clock_of(figure: Figure) -> Any:
     from fedade.engine.clock import Clock, Federation
     from fedade.engine.execution import Captured
     from fedade.engine.steps import Maps
+    from fedade.kernels import compiling_ahead
     from fedade.methods.fed_ade_plus.method import FedAdePlus
     from fedade.speed.workload import Work, random_scenario
 
@@ -87,7 +88,13 @@ def clock_of(figure: Figure) -> Any:
     method = FedAdePlus() if figure.method == "fed-ade-plus" else work.method
     further = tuple(Federation(scenario, Seeds(seed)) for seed in range(1, figure.federations))
     clock = Clock(
-        method, scenario, work.exchange_rounds, Seeds(0), maps, more_federations=further, execution=Captured()
+        method,
+        scenario,
+        work.exchange_rounds,
+        Seeds(0),
+        maps,
+        more_federations=further,
+        execution=Captured(compiling_ahead),
     )
     return clock, work
 

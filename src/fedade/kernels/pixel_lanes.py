@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from fedade.kernels.grids import grid
+from fedade.kernels.grids import launch, room
 
 BLOCK = 1024
 
@@ -26,10 +26,10 @@ class _Normalise(Function):
     def forward(pixels: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:
         """Run the kernel."""
         samples, channels, height, width = pixels.shape
-        result = torch.empty((samples, height, width, channels), dtype=dtype, device=pixels.device)
+        result = room(pixels, (samples, height, width, channels), dtype)
         size = height * width * channels
         blocks = triton.cdiv(size, BLOCK)
-        _normalise[grid(blocks, samples)](
+        launch(_normalise, blocks, samples)(
             pixels.contiguous(),
             mean.contiguous(),
             deviation.contiguous(),

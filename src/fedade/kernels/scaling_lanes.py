@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from fedade.kernels.grids import grid
+from fedade.kernels.grids import launch, room
 from fedade.kernels.lanes import Dims, as_lanes
 from fedade.kernels.tilings import power_of_two
 
@@ -42,10 +42,10 @@ class _Moments(Function):
         """Run the kernel."""
         pixels = _last(images).contiguous()
         samples, height, width, channels = pixels.shape
-        result = torch.empty((2, samples, channels), dtype=torch.float32, device=images.device)
+        result = room(images, (2, samples, channels), torch.float32)
         breadth = min(128, power_of_two(channels))
         tiles = triton.cdiv(channels, breadth)
-        _moments[grid(tiles, samples)](
+        launch(_moments, tiles, samples)(
             pixels, result, samples, tiles, height * width, channels, breadth, max(1, TILE // breadth)
         )
         return result
@@ -71,10 +71,10 @@ class _Scaled(Function):
         pixels = images.expand(shape).contiguous()
         added = None if residual is None else residual.expand(shape).to(images.dtype).contiguous()
         factor, summand = (value.float().expand(lanes, channels).contiguous() for value in (scale, shift))
-        result = torch.empty_like(pixels)
+        result = room(pixels, pixels.shape)
         numbers = pixels[0].numel()
         blocks = triton.cdiv(numbers, TILE)
-        _scale[grid(blocks, lanes)](pixels, factor, summand, added, result, numbers, blocks, channels, relu, TILE)
+        launch(_scale, blocks, lanes)(pixels, factor, summand, added, result, numbers, blocks, channels, relu, TILE)
         return result
 
     @staticmethod
