@@ -137,7 +137,7 @@ def timed(name: str, timesteps: int | None, profiled: bool) -> dict[str, Any]:
     if figure.method == "fed-ade" and "objective" not in figure.work:
         found |= _rate(figure, work, each)
     if profiled:
-        _profile(clock)
+        _profile(figure)
     return found
 
 
@@ -152,11 +152,12 @@ def _rate(figure: Figure, work: Any, seconds: float) -> dict[str, Any]:
     return {"tera_flops": round(rate / 1e12, 1), "share": round(rate / ceiling, 3)}
 
 
-def _profile(clock: Any) -> None:
+def _profile(figure: Figure) -> None:
     """Print the kernels of two replayed timesteps."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
+    clock, _ = clock_of(replace(figure, timesteps=5))
     running = clock.advance(clock.beginning())
     list(islice(running, 3))
     with profile(activities=[ProfilerActivity.CUDA]) as watched:

@@ -121,6 +121,23 @@ def test_moments_and_scaling_are_plain_arithmetic(channels: int, mapped: bool) -
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
+def test_scaling_asks_nothing_of_pytorch_that_some_versions_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch 2.11 takes no eps of 0; a trace that fails over it leaves a network on plain convolutions."""
+    normalise, asked = torch.nn.functional.batch_norm, []
+
+    def strict(*words: object, **more: object) -> Tensor:
+        asked.append(words[7])
+        assert float(words[7]) > 0
+        return normalise(*words, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "batch_norm", strict)
+    images, scale, shift = randoms(2, 5, 4, 4), randoms(5, seed=1), randoms(5, seed=2)
+    with torch.no_grad():
+        found = scaled(images, scale, shift)
+    assert asked
+    torch.testing.assert_close(found, images * scale[:, None, None] + shift[:, None, None])
+
+
 def test_statistics_of_bf16_images_are_float32() -> None:
     images = (randoms(4, 8, 4, 4) * 100).bfloat16()
     assert reference.channel_moments(images).dtype is torch.float32

@@ -74,6 +74,8 @@ def convolved(images: Tensor, weights: Tensor, stride: int, tf32: bool = False) 
     layer = Layer(0, stride, relu=False)
     if chain.suits([layer], [images], [weights]) or (images.dtype in DTYPES and _runs_triton(images)):
         return fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))], tf32=tf32)
+    if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
+        images = calls.by_pixel(images)  # as the compiled convolutions after it want them
     return F.conv2d(images, weights.to(images.dtype), None, stride, weights.shape[-1] // 2)
 
 

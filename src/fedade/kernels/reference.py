@@ -11,6 +11,10 @@ from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 
 
+NEXT_TO_NOTHING = 1e-30
+"""Added to a variance of 1 it is still 1; some versions of PyTorch refuse 0."""
+
+
 def fused_convolution(
     images: Tensor, weights: Tensor, bias: Tensor, residual: Tensor | None = None, stride: int = 1, relu: bool = True
 ) -> Tensor:
@@ -50,7 +54,8 @@ def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None
     """relu(images scale + shift + residual), in the precision of the images."""
     if images.device.type == "cpu" and images.dtype is scale.dtype and not torch.is_grad_enabled() and not mapped():
         # One pass; it can be neither mapped nor differentiated by the scale.
-        result = F.batch_norm(images, torch.zeros_like(shift), torch.ones_like(scale), scale, shift, False, 0.0, 0.0)
+        mean, variance = torch.zeros_like(shift), torch.ones_like(scale)
+        result = F.batch_norm(images, mean, variance, scale, shift, False, 0.0, NEXT_TO_NOTHING)
         result = result if residual is None else result.add_(residual)
         return result.relu_() if relu else result
     factor, summand = (value.to(images.dtype)[:, None, None] for value in (scale, shift))
