@@ -1,6 +1,10 @@
 """Networks that are measured in the docs and that the package does not ship."""
 
-from torch import nn
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
 
 
 def group_cnn(num_classes: int) -> nn.Module:
@@ -16,3 +20,95 @@ def group_cnn(num_classes: int) -> nn.Module:
         nn.Flatten(),
     )
     return nn.Sequential(body, nn.Linear(128, num_classes))
+
+
+class Block(nn.Module):
+    """He et al.'s block with a shortcut without parameters."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.stride = 1 if inner == outer else 2
+        self.conv1, self.bn1 = nn.Conv2d(inner, outer, 3, self.stride, 1, bias=False), nn.BatchNorm2d(outer)
+        self.conv2, self.bn2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False), nn.BatchNorm2d(outer)
+        self.padding = (outer - inner) // 2
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(inputs)))))
+        if self.stride == 2:
+            inputs = F.pad(inputs[:, :, ::2, ::2], (0, 0, 0, 0, self.padding, self.padding), "constant", 0)
+        return F.relu(hidden + inputs)
+
+
+class CifarResNet(nn.Module):
+    """ResNets of He et al. (2016) for CIFAR, under the names of the public weights."""
+
+    def __init__(self, blocks: int, num_classes: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
+        for stage, (inner, outer) in enumerate(((16, 16), (16, 32), (32, 64)), 1):
+            setattr(
+                self, f"layer{stage}", nn.Sequential(*(Block(*pair) for pair in pairwise([inner] + [outer] * blocks)))
+            )
+        self.linear = nn.Linear(64, num_classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = F.relu(self.bn1(self.conv1(inputs)))
+        hidden = self.layer3(self.layer2(self.layer1(hidden)))
+        return self.linear(F.avg_pool2d(hidden, hidden.shape[-1]).flatten(1))
+
+
+def resnet20(num_classes: int) -> nn.Module:
+    """0.27 million parameters."""
+    return CifarResNet(3, num_classes)
+
+
+def resnet56(num_classes: int) -> nn.Module:
+    """0.85 million parameters."""
+    return CifarResNet(9, num_classes)
+
+
+class Attention(nn.Module):
+    """Among the few tokens of a small image, written as two products."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.together, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        queries, keys, values = self.together(tokens).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (queries @ keys.mT * queries.shape[-1] ** -0.5).softmax(-1)
+        return self.out((weights @ values).transpose(1, 2).flatten(2))
+
+
+class TransformerBlock(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width)
+        self.perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tokens = tokens + self.attention(self.norm1(tokens))
+        return tokens + self.perceptron(self.norm2(tokens))
+
+
+class VisionTransformer(nn.Module):
+    """A ViT of the size called tiny (Touvron et al., 2021) on 16 patches of a 32x32 image."""
+
+    def __init__(self, num_classes: int, width: int = 192, depth: int = 12, heads: int = 3) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 8, 8)
+        self.position = nn.Parameter(torch.zeros(16, width))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        tokens = self.patches(inputs).flatten(2).mT + self.position
+        return self.head(self.norm(self.blocks(tokens)).mean(1))
+
+
+def vit_tiny(num_classes: int) -> nn.Module:
+    """5.4 million parameters."""
+    return VisionTransformer(num_classes)

@@ -71,7 +71,6 @@ def test_compiled_convolutions_and_all_gradients_equal_pytorchs_in_double_precis
 
         return grad(value, (0, 1, 2) if of_images else (1, 2), has_aux=True)
 
-    assert chain.suits(layers, [images], weights)
     found, output = loss(chain.fused_layers)(images, weights, biases)
     expected, exact = loss(reference.fused_layers)(images.double(), in_double(weights), in_double(biases))
     assert_near(output, exact)
@@ -107,6 +106,7 @@ def test_what_it_cannot_do_is_left_to_others():
     layers, images, weights, biases = material("more channels")
     assert chain.suits(layers, [images], weights)
     assert not chain.suits(layers, [images.double()], weights)
+    assert not chain.suits(*[[one] for one in (Layer(0, 2), images, weights[0][..., :1, :1])])  # nothing to gain
     assert not chain.suits(layers, [images], [weight[:16] for weight in weights])
     seen = []
     vmap(lambda one: seen.append(chain.suits(layers, [one], weights)) or one)(images.unsqueeze(0))

@@ -6,7 +6,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fedade.kernels import folding_lanes, pixel_lanes, reductions, simplex
+from fedade.kernels import folding_lanes, pixel_lanes, reductions, scaling_lanes, simplex
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -27,6 +27,10 @@ def main() -> None:
     for kind in ("bf16", "fp32"):
         types = {"pixels": "*u8", **pointers("fp32", "mean", "deviation"), "result": f"*{kind}"}
         compiled(pixel_lanes._normalise, types, BLOCK=1024)
+        images = pointers(kind, "images", "residual", "result") | pointers("fp32", "scale", "shift")
+        compiled(scaling_lanes._scale, images, CHANNELS=32, RECTIFIED=True, BLOCK=2048)
+        read = pointers(kind, "images") | pointers("fp32", "result")
+        compiled(scaling_lanes._moments, read, PLANE=1024, CHANNELS=32, BREADTH=32, ROWS=64)
     given = pointers("fp32", "weights", "scale", "shift", "mean", "variance", "result", "bias") | {"eps": "fp32"}
     compiled(folding_lanes.fold_kernel, given, BLOCK=1024)
     found = pointers("fp32", "of_weights", "of_bias", "own", "of_scale")

@@ -98,4 +98,29 @@ def test_they_compile_for_a_gpu_on_a_machine_without_one():
         words, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 7
+    assert len(done.stdout.splitlines()) == 11
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 6, 5), (3, 5, 3, 3)])
+def test_moments_and_scaling_of_clients(shape):
+    from fedade.kernels import scaling_lanes
+
+    generator = torch.Generator().manual_seed(3)
+    images, residual = (torch.randn(2, 3, *shape, generator=generator) for _ in range(2))
+    scale, shift = (torch.randn(2, 3, shape[1], generator=generator) for _ in range(2))
+
+    def everything(module):
+        def one(images, residual, scale, shift):
+            return (
+                module.channel_moments(images),
+                module.scaled(images, scale, shift, residual, True),
+                module.scaled(images, scale, shift, None, False),
+            )
+
+        own, common = vmap(vmap(one)), vmap(vmap(one, (0, 0, None, None)), (0, 0, None, None))
+        return *own(images, residual, scale, shift), *common(images, residual, scale[0, 0], shift[0, 0])
+
+    for one, other in zip(everything(scaling_lanes), everything(reference), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert scaling_lanes.channel_moments(images[0, 0].half()).dtype is torch.float32
+    assert scaling_lanes.scaled(images[0, 0].half(), scale[0, 0], shift[0, 0], None, True).dtype is torch.float16

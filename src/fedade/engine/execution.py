@@ -3,6 +3,7 @@
 import warnings
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +59,9 @@ class Captured:
     value back, say), it goes on running directly, with one warning.
     """
 
+    compiling_ahead: Callable[[], AbstractContextManager[None]] | None = None
+    """Within it a step computes nothing worth keeping, and compiles what it needs all at once."""
+
     def begin(self, steps: Steps) -> Running:
         written: set[int] = set()
         events: deque[torch.cuda.Event] = deque()
@@ -71,7 +75,7 @@ class Captured:
             if len(events) > 2:
                 events.popleft().synchronize()
 
-        return _over_federations(steps, lambda step: _Recorded(step, written), end_timestep)
+        return _over_federations(steps, lambda step: _Recorded(step, written, self.compiling_ahead), end_timestep)
 
 
 @dataclass
@@ -90,6 +94,7 @@ class _Recorded:
     step: Step
     written: set[int]
     """Addresses that the replays of a run write to."""
+    compiling_ahead: Callable[[], AbstractContextManager[None]] | None = None
     graphs: dict[object, _Graph | None] = field(default_factory=dict)
     """By structure and shapes of the arguments; None once they were met."""
     direct: bool = False
@@ -99,6 +104,8 @@ class _Recorded:
         flat, structure = pytree.tree_flatten(arguments)
         shapes = (structure, tuple((leaf.shape, leaf.dtype) for leaf in flat))
         if self.direct or shapes not in self.graphs:
+            if shapes not in self.graphs:
+                self._compile(arguments)
             self.graphs.setdefault(shapes, None)
             results = self.step(*arguments)
             self.direct |= not leaves(results)  # nothing to record
@@ -112,6 +119,13 @@ class _Recorded:
         self._fill(known, flat)
         known.graph.replay()
         return known.results
+
+    def _compile(self, arguments: tuple[Tree, ...]) -> None:
+        if self.compiling_ahead is None:
+            return
+        # Of zeros some operations may be impossible; then the rest is compiled when it is met.
+        with suppress(RuntimeError), self.compiling_ahead():
+            self.step(*pytree.tree_map(torch.clone, arguments))
 
     def _record(self, flat: list[Tensor], structure: pytree.TreeSpec) -> _Graph | None:
         graph = torch.cuda.CUDAGraph()

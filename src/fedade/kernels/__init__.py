@@ -7,20 +7,25 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedade.core.paths import cache_dir
-from fedade.kernels import reference
+from fedade.kernels import grids, reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
-from fedade.kernels.native import chain
+from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
-__all__ = ["Affine", "Layer", "absolute_iterations", "folded", "fused_layers", "mapped", "normalised_pixels"]
+__all__ = [
+    "Affine", "Layer", "absolute_iterations", "channel_moments", "compiling_ahead", "convolved", "folded", "fused_layers", "mapped",
+    "normalised_pixels", "scaled",
+]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """What the fused convolutions can hold images in."""
@@ -64,6 +69,36 @@ def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
     return reference.folded(weights, affine)
 
 
+def convolved(images: Tensor, weights: Tensor, stride: int, tf32: bool = False) -> Tensor:
+    """A convolution alone, whose padding keeps the size up to the stride; where nothing is fused with it."""
+    layer = Layer(0, stride, relu=False)
+    if chain.suits([layer], [images], [weights]) or (images.dtype in DTYPES and _runs_triton(images)):
+        return fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))], tf32=tf32)
+    if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
+        images = calls.by_pixel(images)  # as the compiled convolutions after it want them
+    return F.conv2d(images, weights.to(images.dtype), None, stride, weights.shape[-1] // 2)
+
+
+def channel_moments(images: Tensor) -> Tensor:
+    """Mean and mean square of every sample's channels, `[2, n, channels]` in float32, in one pass over the images."""
+    if chain.suits_images(images):
+        return calls.channel_moments(images)
+    if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
+        moments: Tensor = _module("scaling_lanes").channel_moments(images)
+        return moments
+    return reference.channel_moments(images)
+
+
+def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
+    """relu(images scale + shift + residual) in one pass over the images, of one client; scale and shift are `[C]`."""
+    if chain.suits_images(images):
+        return calls.scaled(images, scale, shift, residual, relu)
+    if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
+        result: Tensor = _module("scaling_lanes").scaled(images, scale, shift, residual, relu)
+        return result
+    return reference.scaled(images, scale, shift, residual, relu)
+
+
 def normalised_pixels(pixels: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:
     """(pixels - mean) / deviation per channel of `[n, channels, height, width]`; mean and deviation are `[channels]`.
 
@@ -81,6 +116,13 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
         fused: Tensor = _module("simplex").iterate(start, constant, matrix, share, iterations)
         return fused
     return reference.absolute_iterations(start, constant, matrix, share, iterations)
+
+
+def compiling_ahead() -> AbstractContextManager[None]:
+    """Within, what runs on Triton is compiled, side by side, and not run: what it would compute is zeros."""
+    if importlib.util.find_spec("triton") is None:
+        return nullcontext()
+    return grids.compiling_ahead()
 
 
 def _runs_triton(tensor: Tensor) -> bool:

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
+from fedade.kernels.grids import launch, room
 from fedade.kernels.lanes import Dims, LaneGradient, as_lanes, mapped_again, summed_if_shared
 
 BLOCK = 1024
@@ -36,9 +37,9 @@ class Fold(Function):
         lanes = max(len(value) for value in (weights, scale, shift, mean, variance))
         outputs, channels, kernel = weights.shape[1:4]
         parts = [_dense(value) for value in (weights, scale, shift, mean, variance)]
-        result = weights.new_empty((lanes, outputs, kernel, kernel, channels))
-        bias = weights.new_empty((lanes, outputs))
-        fold_kernel[(outputs, lanes)](
+        result = room(weights, (lanes, outputs, kernel, kernel, channels))
+        bias = room(weights, (lanes, outputs))
+        launch(fold_kernel, outputs, lanes)(
             *parts, result, bias, eps, *_lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
         )
         return result.permute(0, 1, 4, 2, 3), bias
@@ -86,9 +87,9 @@ class FoldGradient(LaneGradient):
             _dense(of_weights.permute(0, 1, 3, 4, 2)),
             *(_dense(value) for value in (of_bias, weights, scale, mean, variance)),
         ]
-        own = weights.new_empty((lanes, outputs, channels, kernel, kernel))
-        of_scale = weights.new_empty((lanes, outputs))
-        unfold_kernel[(outputs, lanes)](
+        own = room(weights, (lanes, outputs, channels, kernel, kernel))
+        of_scale = room(weights, (lanes, outputs))
+        launch(unfold_kernel, outputs, lanes)(
             *parts, own, of_scale, eps, *_lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
         )
         return own, of_scale
@@ -117,7 +118,7 @@ def fold_kernel(
     outputs, channels, taps, BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """One program per output channel and lane."""
-    output, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    output, lane = tl.program_id(0) % outputs, (tl.program_id(0) // outputs).to(tl.int64)
     width = tl.load(variance + lane * variance_lane + output) + eps
     factor = tl.load(scale + lane * scale_lane + output) / tl.sqrt(width)
     summand = tl.load(shift + lane * shift_lane + output) - tl.load(mean + lane * mean_lane + output) * factor
@@ -138,7 +139,7 @@ def unfold_kernel(
     outputs, channels, taps, BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """One program per output channel and lane."""
-    output, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    output, lane = tl.program_id(0) % outputs, (tl.program_id(0) // outputs).to(tl.int64)
     narrowness = 1 / tl.sqrt(tl.load(variance + lane * variance_lane + output) + eps)
     factor = tl.load(scale + lane * scale_lane + output) * narrowness
     size = channels * taps

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedade.kernels.geometry import Image, Window, forward_window, input_gradient_window
+from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
 from fedade.kernels.reductions import spread_mean_gradient, sum_of_partials, sums_of_pieces
 from fedade.kernels.tilings import (
@@ -110,13 +111,14 @@ def weight_gradient(
     steps_per_split = _blocks(steps, max(1, tiling.programs // (tiles * lanes)))
     splits = _blocks(steps, steps_per_split)
     partial_size = window.rows * window.breadth * window.stretch + window.breadth
-    partial = images.new_empty((lanes, splits, partial_size), dtype=torch.float32)
-    window_outer_product[(tiles, splits, lanes)](
+    partial = room(images, (lanes, splits, partial_size), dtype=torch.float32)
+    launch(window_outer_product, tiles, splits, lanes)(
         images,
         gradient,
         partial,
         groups,
         steps_per_split * block.groups,
+        splits,
         _lane_stride(images, lanes),
         **_shape_of(window),
         ROWS_TOGETHER=rows_together,
@@ -128,12 +130,14 @@ def weight_gradient(
     shape = (channels, kernel, kernel, source.channels)
     size = math.prod(shape)
     biases = channels if tiling.with_sums else 0
-    total = partial.new_empty((lanes, size + biases))
+    total = room(partial, (lanes, size + biases))
     splits_at_once = min(SUM_SPLITS, power_of_two(splits, least=1))
-    sum_of_partials[(_blocks(size + biases, SUM_BLOCK // splits_at_once), lanes)](
+    sum_tiles = _blocks(size + biases, SUM_BLOCK // splits_at_once)
+    launch(sum_of_partials, sum_tiles, lanes)(
         partial,
         total,
         splits,
+        sum_tiles,
         BIASES=biases,
         OUTPUT_CHANNELS=channels,
         CHANNELS=source.channels,
@@ -152,13 +156,14 @@ def _sums_per_channel(images: Tensor) -> Tensor:
     """`[lanes, channels]` in float32; two stages, so that all of the device can help."""
     lanes, channels = len(images), images.shape[-1]
     rows = images[0].numel() // channels
-    sums = images.new_empty((lanes, _blocks(rows, ROWS_PER_PIECE), channels), dtype=torch.float32)
+    sums = room(images, (lanes, _blocks(rows, ROWS_PER_PIECE), channels), dtype=torch.float32)
     block = power_of_two(channels)
-    sums_of_pieces[(sums.shape[1], lanes)](
+    launch(sums_of_pieces, sums.shape[1], lanes)(
         images,
         sums,
         rows,
         ROWS_PER_PIECE,
+        sums.shape[1],
         CHANNELS=channels,
         BLOCK_ROWS=max(1, ROW_BLOCK // block),
         BLOCK_CHANNELS=block,
@@ -168,9 +173,9 @@ def _sums_per_channel(images: Tensor) -> Tensor:
 
 def mean_gradient(gradient: Tensor, output: Tensor, rectified: bool) -> Tensor:
     """Gradient with respect to an output before its relu, if it had one, from that of its mean over the image plane."""
-    result = output.new_empty((len(gradient), *output.shape[1:]))
+    result = room(output, (len(gradient), *output.shape[1:]))
     image = image_of(output)
-    spread_mean_gradient[(_blocks(result.numel(), SPREAD_BLOCK),)](
+    launch(spread_mean_gradient, _blocks(result.numel(), SPREAD_BLOCK))(
         gradient.contiguous(),
         _every_lane(output, len(gradient)),
         result,
@@ -201,7 +206,7 @@ def _launch_product(
     lanes, samples = output.shape[:2]
     groups = samples * window.groups
     tiles = _blocks(groups, tiling.groups) * window.phases * _blocks(window.breadth, tiling.breadth)
-    window_product[(tiles, lanes)](
+    launch(window_product, tiles, lanes)(
         source,
         weights,
         epilogue.bias,
@@ -209,6 +214,7 @@ def _launch_product(
         _every_lane(epilogue.gate, lanes),
         output,
         groups,
+        tiles,
         _lane_stride(source, lanes),
         _lane_stride(weights, lanes),
         0 if epilogue.bias is None else _lane_stride(epilogue.bias, lanes),
@@ -256,7 +262,7 @@ def _blocks_of(tiling: Tiling) -> dict[str, Any]:
 def _empty_output(source: Tensor, weights: Tensor, window: Window) -> Tensor:
     image = window.output
     lanes = max(len(source), len(weights))
-    return source.new_empty((lanes, source.shape[1], image.height, image.width, image.channels))
+    return room(source, (lanes, source.shape[1], image.height, image.width, image.channels))
 
 
 def _lane_stride(tensor: Tensor, lanes: int) -> int:

@@ -8,6 +8,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
+from fedade.kernels.grids import launch, room
+
 BLOCK = 1024
 
 
@@ -24,11 +26,18 @@ class _Normalise(Function):
     def forward(pixels: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:
         """Run the kernel."""
         samples, channels, height, width = pixels.shape
-        result = torch.empty((samples, height, width, channels), dtype=dtype, device=pixels.device)
+        result = room(pixels, (samples, height, width, channels), dtype)
         size = height * width * channels
-        # Samples along the first axis of the grid: the others end at 65,535.
-        _normalise[(samples, triton.cdiv(size, BLOCK))](
-            pixels.contiguous(), mean.contiguous(), deviation.contiguous(), result, height * width, channels, BLOCK
+        blocks = triton.cdiv(size, BLOCK)
+        launch(_normalise, blocks, samples)(
+            pixels.contiguous(),
+            mean.contiguous(),
+            deviation.contiguous(),
+            result,
+            height * width,
+            channels,
+            blocks,
+            BLOCK,
         )
         return result.permute(0, 3, 1, 2)
 
@@ -48,10 +57,10 @@ class _Normalise(Function):
         return normalised(joined, mean, deviation, dtype).unflatten(0, (info.batch_size, -1)), 0
 
 
-@triton.jit
-def _normalise(pixels, mean, deviation, result, area, channels, BLOCK: tl.constexpr):  # noqa: N803
-    sample = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+@triton.jit(do_not_specialize=["blocks"])
+def _normalise(pixels, mean, deviation, result, area, channels, blocks, BLOCK: tl.constexpr):  # noqa: N803
+    sample = (tl.program_id(0) // blocks).to(tl.int64)
+    place = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = place < area * channels
     channel = place % channels
     value = tl.load(pixels + sample * area * channels + channel * area + place // channels, mask=inside, other=0)

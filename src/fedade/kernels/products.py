@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["groups", "tiles"])
 def window_product(
-    source, weights, bias, residual, gate, output, groups, source_lane, weights_lane, bias_lane,
+    source, weights, bias, residual, gate, output, groups, tiles, source_lane, weights_lane, bias_lane,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, OUTPUT_HEIGHT: tl.constexpr,
     OUTPUT_WIDTH: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr, KERNEL: tl.constexpr, PHASES: tl.constexpr,
     OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP_ROWS: tl.constexpr,
@@ -30,8 +30,8 @@ def window_product(
     BREADTH_TILES: tl.constexpr = (BREADTH + BLOCK_BREADTH - 1) // BLOCK_BREADTH
     CHUNKS: tl.constexpr = (STRETCH + BLOCK_DEPTH - 1) // BLOCK_DEPTH
 
-    tile = tl.program_id(0)
-    lane = tl.program_id(1).to(tl.int64)
+    tile = tl.program_id(0) % tiles
+    lane = (tl.program_id(0) // tiles).to(tl.int64)
     breadth_tile = tile % BREADTH_TILES
     phase = (tile // BREADTH_TILES) % PHASES
     group_tile = tile // (BREADTH_TILES * PHASES)
@@ -107,9 +107,9 @@ def window_product(
     tl.store(output + places, product.to(output.dtype.element_ty), mask=kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["groups", "groups_per_split", "splits"])
 def window_outer_product(
-    source, gradient, partial, groups, groups_per_split, source_lane,
+    source, gradient, partial, groups, groups_per_split, splits, source_lane,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, OUTPUT_HEIGHT: tl.constexpr,
     OUTPUT_WIDTH: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr, GROUP_COLUMNS: tl.constexpr, ROW_STEP: tl.constexpr, ROW_OFFSET: tl.constexpr,
@@ -130,9 +130,10 @@ def window_outer_product(
     # Whether every block is made of whole rows of one image, so that its inner geometry never changes.
     WHOLE: tl.constexpr = (BLOCK_GROUPS % GROUP_COLUMNS == 0) and (GROUPS_PER_IMAGE % BLOCK_GROUPS == 0)
 
-    tile = tl.program_id(0)
-    split = tl.program_id(1)
-    lane = tl.program_id(2).to(tl.int64)
+    TILES: tl.constexpr = BREADTH_TILES * CHUNKS * (ROWS // ROWS_TOGETHER)
+    tile = tl.program_id(0) % TILES
+    split = tl.program_id(0) // TILES % splits
+    lane = (tl.program_id(0) // (TILES * splits)).to(tl.int64)
     number = (tile % BREADTH_TILES) * BLOCK_BREADTH + tl.arange(0, BLOCK_BREADTH)
     chunk = tile // BREADTH_TILES % CHUNKS
     first_tap = tile // (BREADTH_TILES * CHUNKS) * ROWS_TOGETHER
@@ -200,7 +201,7 @@ def window_outer_product(
             else:
                 third_product = tl.dot(turned, right, third_product, input_precision=PRECISION)
 
-    place = (lane * tl.num_programs(1) + split) * (ROWS * BREADTH * STRETCH + BREADTH)
+    place = (lane * splits + split) * (ROWS * BREADTH * STRETCH + BREADTH)
     tap_column = window_column[None, :] - COLUMN_STRIDE * (number // OUTPUT_CHANNELS)[:, None]
     kept = (number < BREADTH)[:, None] & (tap_column >= 0) & (tap_column < ROWS)
     places = partial + place + (first_tap * BREADTH + number[:, None]) * STRETCH + depth[None, :]

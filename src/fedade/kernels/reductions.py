@@ -5,9 +5,9 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits", "tiles"])
 def sum_of_partials(
-    partial, total, splits,
+    partial, total, splits, tiles,
     BIASES: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr,
     STRIDE: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -21,8 +21,8 @@ def sum_of_partials(
     WEIGHTS: tl.constexpr = OUTPUT_CHANNELS * KERNEL * KERNEL * CHANNELS
     PARTIAL_WEIGHTS: tl.constexpr = KERNEL * BREADTH * STRETCH
 
-    lane = tl.program_id(1).to(tl.int64)
-    element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    lane = (tl.program_id(0) // tiles).to(tl.int64)
+    element = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
     exists = element < WEIGHTS + BIASES
     column_and_channel = element % (KERNEL * CHANNELS)
     tap_row = element // (KERNEL * CHANNELS) % KERNEL
@@ -41,7 +41,7 @@ def sum_of_partials(
     tl.store(total + lane * (WEIGHTS + BIASES) + element, result, mask=exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["numbers"])
 def spread_mean_gradient(
     gradient, gate, output, numbers,
     PLANE: tl.constexpr, CHANNELS: tl.constexpr, GATED: tl.constexpr, BLOCK: tl.constexpr,
@@ -56,14 +56,14 @@ def spread_mean_gradient(
     tl.store(output + place, value.to(output.dtype.element_ty), mask=exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number", "pieces"])
 def sums_of_pieces(
-    rows, sums, number, per_piece,
+    rows, sums, number, per_piece, pieces,
     CHANNELS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """sums[lane, piece] = sum of `per_piece` of a lane's rows of CHANNELS numbers."""
-    piece = tl.program_id(0)
-    lane = tl.program_id(1).to(tl.int64)
+    piece = tl.program_id(0) % pieces
+    lane = (tl.program_id(0) // pieces).to(tl.int64)
     channel = tl.arange(0, BLOCK_CHANNELS)
     result = tl.zeros((BLOCK_ROWS, BLOCK_CHANNELS), dtype=tl.float32)
     last = tl.minimum((piece + 1) * per_piece, number)
@@ -72,5 +72,5 @@ def sums_of_pieces(
         mask = (row < last)[:, None] & (channel < CHANNELS)[None, :]
         places = (lane * number + row)[:, None] * CHANNELS + channel[None, :]
         result += tl.load(rows + places, mask=mask, other=0.0).to(tl.float32)
-    place = (lane * tl.num_programs(0) + piece) * CHANNELS
+    place = (lane * pieces + piece) * CHANNELS
     tl.store(sums + place + channel, tl.sum(result, axis=0), mask=channel < CHANNELS)

@@ -8,6 +8,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedade.kernels.layer import Layer
+from fedade.kernels.mapping import mapped
+
+
+NEXT_TO_NOTHING = 1e-30
+"""Added to a variance of 1 it is still 1; some versions of PyTorch refuse 0."""
 
 
 def fused_convolution(
@@ -35,6 +40,28 @@ def fused_layers(
         tensors.append(fused_convolution(tensors[layer.source], weight, bias, residual, layer.stride, layer.relu))
     last = tensors[-1]
     return last.mean((2, 3), dtype=torch.promote_types(last.dtype, torch.float32)) if pooled else last
+
+
+def channel_moments(images: Tensor) -> Tensor:
+    """Mean and mean square of every sample's channels, `[2, n, channels]`, in float32 at least."""
+    plane, exact = images.flatten(2), torch.promote_types(images.dtype, torch.float32)
+    # A norm needs no squares of the whole image in memory.
+    squares = torch.linalg.vector_norm(plane, dim=-1, dtype=exact).square() / plane.shape[-1]
+    return torch.stack((plane.mean(-1, dtype=exact), squares))
+
+
+def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
+    """relu(images scale + shift + residual), in the precision of the images."""
+    if images.device.type == "cpu" and images.dtype is scale.dtype and not torch.is_grad_enabled() and not mapped():
+        # One pass; it can be neither mapped nor differentiated by the scale.
+        mean, variance = torch.zeros_like(shift), torch.ones_like(scale)
+        result = F.batch_norm(images, mean, variance, scale, shift, False, 0.0, NEXT_TO_NOTHING)
+        result = result if residual is None else result.add_(residual)
+        return result.relu_() if relu else result
+    factor, summand = (value.to(images.dtype)[:, None, None] for value in (scale, shift))
+    result = images * factor + summand
+    result = result if residual is None else result + residual
+    return result.relu() if relu else result
 
 
 class Affine(NamedTuple):

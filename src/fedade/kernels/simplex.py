@@ -8,6 +8,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
+from fedade.kernels.grids import launch, room
+
 
 def iterate(start: Tensor, constant: Tensor, matrix: Tensor, share: float, iterations: int) -> Tensor:
     """s <- constant + |s| matrix + share s, so many times, for vectors along any leading axes."""
@@ -23,9 +25,9 @@ class _Iterate(Function):
         """Run all iterations."""
         classes = matrix.shape[-1]
         start, constant = (value.expand(constant.shape).contiguous() for value in (start, constant))
-        result = torch.empty_like(constant)
+        result = room(constant, constant.shape)
         rows = constant.numel() // classes
-        _iterations[(rows,)](
+        launch(_iterations, rows)(
             start, constant, matrix.contiguous(), result, iterations, share, classes, triton.next_power_of_2(classes)
         )
         return result

@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedade.core.normalisation import Statistics
 from fedade.core.pass_context import current_pass
-from fedade.kernels import Affine, mapped
+from fedade.kernels import Affine, scaled
 
 
 class BatchNorm(nn.Module):
@@ -37,16 +37,24 @@ class BatchNorm(nn.Module):
             return F.batch_norm(
                 inputs, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum, self.eps
             )
+        return applied(inputs, self.affine(inputs))
+
+    def affine(self, inputs: Tensor) -> Affine:
+        """What it does to inputs in this pass; asks the strategy."""
         deployed = Statistics(self.running_mean, self.running_var)
-        mean, variance = current_pass().normalisation.statistics(self.layer, inputs, deployed)
-        of_all_samples = mean.ndim == 1
-        if of_all_samples and not torch.is_grad_enabled() and not mapped() and inputs.dtype is mean.dtype:
-            # One pass over the images; it cannot be mapped, nor differentiated by the statistics.
-            return F.batch_norm(inputs, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
-        affine = Affine(self.weight, self.bias, mean, variance, self.eps)
-        scale, shift = (value.to(inputs.dtype) for value in affine.combined())
-        trailing = (...,) + (None,) * (inputs.ndim - 2)
-        return inputs * scale[trailing] + shift[trailing]
+        statistics = current_pass().normalisation.statistics(self.layer, inputs, deployed)
+        return Affine(self.weight, self.bias, *statistics, self.eps)
+
+
+def applied(inputs: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
+    """relu(normalised inputs + residual), the residual and the relu if asked for."""
+    if inputs.ndim == 4 and affine.mean.ndim == 1:
+        return scaled(inputs, *affine.combined(), residual, relu)
+    scale, shift = (value.to(inputs.dtype) for value in affine.combined())
+    trailing = (...,) + (None,) * (inputs.ndim - 2)
+    result = inputs * scale[trailing] + shift[trailing]
+    result = result if residual is None else result + residual
+    return F.relu(result) if relu else result
 
 
 def convert_batch_norms(module: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedade.core.normalisation import Frozen
 from fedade.core.pass_context import current_pass
 from fedade.kernels import Affine, Layer, folded, fused_layers
-from fedade.models.batch_norm import BatchNorm
+from fedade.models.batch_norm import BatchNorm, applied
 
 
 @dataclass
@@ -72,8 +72,10 @@ class Layers(nn.Sequential):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """All layers in turn."""
-        if not statistics_are_fixed(self):
+        if self.training:
             return super().forward(inputs)  # type: ignore[no-untyped-call, no-any-return]
+        if not statistics_are_fixed(self):
+            return _one_by_one(list(self), inputs)
         chain, place, layers = Chain(inputs), 0, list(self)
         while place < len(layers):
             layer = layers[place]
@@ -92,6 +94,18 @@ class Layers(nn.Sequential):
                 chain = Chain(layer(chain.run()))
             place += 1
         return chain.run() if chain.layers else chain.images
+
+
+def _one_by_one(layers: list[nn.Module], images: Tensor) -> Tensor:
+    """Layers whose statistics depend on what they are shown; a relu is part of the normalisation before it."""
+    while layers:
+        first, *layers = layers
+        if isinstance(first, BatchNorm):
+            relu = bool(layers) and isinstance(layers[0], nn.ReLU)
+            images, layers = applied(images, first.affine(images), relu=relu), layers[relu:]
+        else:
+            images = first(images)
+    return images
 
 
 def statistics_are_fixed(module: nn.Module) -> bool:

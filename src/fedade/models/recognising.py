@@ -1,9 +1,8 @@
 """Which parts of a module's graph are layers that the fused convolutions know."""
 
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -18,8 +17,20 @@ CHANNEL_MULTIPLE = 4
 SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 RELUS = (F.relu, torch.relu, torch.relu_, "relu", "relu_")
 
-Weights = Callable[[nn.Module], tuple[Tensor, Tensor]]
-"""From the module, a layer's weights and bias."""
+Apart = tuple[Tensor, Tensor | None, BatchNorm | None]
+"""Weights and bias of a convolution, and the normalisation after it."""
+
+
+class Weights(Protocol):
+    """Where a layer's weights are, by the names of the module's parts."""
+
+    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
+        """Weights and bias, with those of the normalisation after it if there is one."""
+        ...
+
+    def apart(self, module: nn.Module) -> Apart:
+        """The same one by one."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,8 @@ class RecognisedLayer:
     stride: int
     residual: fx.Node | None = None
     relu: bool = False
+    places: tuple[int, int] = (0, 0)
+    """In the graph: where it is normalised, and where it ends."""
 
     @property
     def output(self) -> fx.Node:
@@ -51,13 +64,16 @@ class Convolved:
     norm: str | None
 
     def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        convolution: Any = module.get_submodule(self.convolution)
-        weight, bias = convolution.weight, convolution.bias
-        if self.norm is None:
+        weight, bias, norm = self.apart(module)
+        if norm is None:
             return weight, weight.new_zeros(len(weight)) if bias is None else bias
-        norm: Any = module.get_submodule(self.norm)
         mean = norm.running_mean if bias is None else norm.running_mean - bias
         return folded(weight, Affine(norm.weight, norm.bias, mean, norm.running_var, norm.eps))
+
+    def apart(self, module: nn.Module) -> Apart:
+        convolution: Any = module.get_submodule(self.convolution)
+        norm: Any = None if self.norm is None else module.get_submodule(self.norm)
+        return convolution.weight, convolution.bias, norm
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,9 @@ class Placed:
         like = next(module.parameters())
         weight = F.pad(torch.eye(self.channels, device=like.device), (0, 0, self.before, self.after))
         return weight[:, :, None, None], weight.new_zeros(len(weight))
+
+    def apart(self, module: nn.Module) -> Apart:
+        return self(module)[0], None, None
 
 
 class _Tracer(fx.Tracer):
@@ -96,7 +115,8 @@ def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLaye
     for node in graph.nodes:
         layer = _convolution(node, parts) or _placing(node)
         if layer is not None:
-            layers.append(_with_relu(_with_sum(layer, order), parts))
+            whole = _with_relu(_with_sum(layer, order), parts)
+            layers.append(replace(whole, places=(order[layer.output], order[whole.output])))
     return layers
 
 

@@ -5,7 +5,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedade.core.pass_context import current_pass
-from fedade.models.batch_norm import BatchNorm
+from fedade.kernels import convolved
+from fedade.models.batch_norm import BatchNorm, applied
 from fedade.models.convolving import Chain, Layers, leading_convolution, statistics_are_fixed
 
 
@@ -14,9 +15,11 @@ class Convolution(nn.Conv2d):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Convolved images."""
-        if current_pass().precision != "bf16":
+        precision = current_pass().precision
+        if self.training and precision != "bf16":
             return super().forward(inputs)
-        return F.conv2d(inputs.to(torch.bfloat16), self.weight.to(torch.bfloat16), None, self.stride, self.padding)
+        images = inputs.to(torch.bfloat16) if precision == "bf16" else inputs
+        return convolved(images, self.weight, self.stride[0], tf32=precision == "tf32")
 
 
 def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> Convolution:
@@ -45,8 +48,13 @@ class BasicBlock(nn.Module):
             chain = Chain(inputs)
             self.join(chain, 0)
             return chain.run()
-        hidden = F.relu(self.norm1(self.conv1(inputs)))
-        return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
+        if self.training:
+            hidden = F.relu(self.norm1(self.conv1(inputs)))
+            return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
+        hidden = self.conv1(inputs)
+        hidden = self.conv2(applied(hidden, self.norm1.affine(hidden), relu=True))
+        # Statistics are asked for in the order in which layers are usually run: the shortcut's come last.
+        return applied(hidden, self.norm2.affine(hidden), self.shortcut(inputs), relu=True)
 
     def join(self, chain: Chain, source: int) -> int:
         """The block as part of a longer chain."""

@@ -5,14 +5,16 @@ normalisation after it, a sum and a relu are one `Layer`, and layers that follow
 recognised runs as it is, in the same precision. The module itself is never changed: a plan says how its parts run.
 """
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from fedade.core.pass_context import current_pass
-from fedade.kernels import Layer, fused_layers
+from fedade.kernels import Affine, Layer, convolved, fused_layers
+from fedade.models.batch_norm import applied
 from fedade.models.convolving import statistics_are_fixed
 from fedade.models.recognising import RecognisedLayer, changes_its_input, graph_of, recognised_layers
 
@@ -36,6 +38,8 @@ class FusedChain:
     def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
         """The last layer's output, in the precision in force."""
         precision, given = current_pass().precision, self.reads()
+        if not statistics_are_fixed(module):
+            return self._one_by_one(module, {node: values[node] for node in given})
         images = [values[node].to(torch.bfloat16) if precision == "bf16" else values[node] for node in given]
         number = {node: place for place, node in enumerate((*given, *(layer.output for layer in self.layers)))}
         layers = [
@@ -49,6 +53,40 @@ class FusedChain:
         ]
         weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
         return fused_layers(layers, images, weights, biases, tf32=precision == "tf32")
+
+    def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:
+        """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph."""
+        precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
+
+        def read(node: fx.Node) -> Tensor:
+            uses[node] -= 1
+            value = values[node] if uses[node] else values.pop(node)
+            return value.to(torch.bfloat16) if precision == "bf16" else value
+
+        def convolution(layer: RecognisedLayer, bias: Tensor | None, weight: Tensor, *added: Tensor) -> Tensor:
+            if bias is None and not added and not layer.relu:
+                return convolved(read(layer.source), weight, layer.stride, tf32=precision == "tf32")
+            one = Layer(0, layer.stride, 1 if added else None, layer.relu)
+            offset = weight.new_zeros(len(weight)) if bias is None else bias
+            return fused_layers([one], [read(layer.source), *added], [weight], [offset], tf32=precision == "tf32")
+
+        begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
+        for _, ends, place in sorted(
+            (when, ends, place) for place, layer in enumerate(self.layers) for ends, when in enumerate(layer.places)
+        ):
+            layer = self.layers[place]
+            weight, bias, norm = layer.weights.apart(module)
+            if not ends and norm is not None:
+                hidden = convolution(replace(layer, relu=False), bias, weight)
+                begun[layer.output] = hidden, norm.affine(hidden)
+            elif ends:
+                added = [] if layer.residual is None else [read(layer.residual)]
+                values[layer.output] = (
+                    applied(*begun.pop(layer.output), *(added or [None]), layer.relu)
+                    if layer.output in begun
+                    else convolution(layer, bias, weight, *added)
+                )
+        return values[self.output]
 
 
 Step = fx.Node | FusedChain
@@ -129,10 +167,10 @@ def traced(module: nn.Module, inputs: Tensor) -> TracedPass | None:
 
 
 def forward_traced(plan: TracedPass | None, module: nn.Module, inputs: Tensor) -> Any:
-    """A pass of the module in the precision in force: by the plan, if there is one and statistics are fixed."""
+    """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained."""
     halved = current_pass().precision == "bf16"
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=halved, cache_enabled=False):
-        if plan is not None and statistics_are_fixed(module):
+        if plan is not None and not module.training:
             return plan.run(module, inputs)
         return module(inputs)
 

@@ -9,21 +9,30 @@ from torch.autograd import Function
 
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
-from fedade.kernels.native.calls import Gradient, by_pixel, convolved, image_gradient, weight_gradient
+from fedade.kernels.native.calls import CHANNELS, Gradient, by_pixel, convolved, image_gradient, weight_gradient
 from fedade.kernels.native.library import native
 
-CHANNELS = 32
-"""Channels come in multiples of it; only the images at the start may have fewer, if they need no gradient."""
-
-
 def suits(layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
-    """Whether the compiled convolutions can run this chain: float32 on a CPU, one client at a time."""
+    """Whether compiled convolutions gain something in this chain: float32 on a CPU, one client at a time."""
     return (
         len(inputs) == 1
         and all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in (*inputs, *weights))
-        and all(len(weight) % CHANNELS == 0 and weight.shape[-1] % 2 == 1 for weight in weights)
+        and all(weight.shape[-1] % 2 == 1 for weight in weights)
+        and any(weight.shape[-1] == 3 and not any(size % CHANNELS for size in weight.shape[:2]) for weight in weights)
         and all(layer.source > 0 for layer in layers[1:])
-        and (weights[0].shape[1] % CHANNELS == 0 or not inputs[0].requires_grad)
+        and not mapped()
+        and native() is not None
+    )
+
+
+def suits_images(images: Tensor) -> bool:
+    """Whether moments and scaling of these images can be compiled: one client's at a time, without a gradient."""
+    return (
+        images.ndim == 4
+        and images.device.type == "cpu"
+        and images.dtype == torch.float32
+        and images.shape[1] % CHANNELS == 0
+        and not torch.is_grad_enabled()
         and not mapped()
         and native() is not None
     )

@@ -25,9 +25,11 @@ SWITCH = "FEDADE_NATIVE"
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_long
 SIGNATURES: dict[str, list[type]] = {
     "fedade_keep_freed_memory": [],
-    "fedade_convolution": [*[_POINTER] * 4, ctypes.c_int, *[_NUMBER] * 7, _POINTER],
-    "fedade_image_gradient": [*[_POINTER] * 5, *[_NUMBER] * 7, _POINTER],
-    "fedade_weight_gradient": [*[_POINTER] * 3, *[_NUMBER] * 7, *[_POINTER] * 2],
+    "fedade_convolution": [*[_POINTER] * 4, ctypes.c_int, *[_NUMBER] * 5, _POINTER],
+    "fedade_channel_moments": [_POINTER, *[_NUMBER] * 3, _POINTER],
+    "fedade_scaled": [*[_POINTER] * 4, ctypes.c_int, *[_NUMBER] * 2, _POINTER],
+    "fedade_image_gradient": [*[_POINTER] * 5, *[_NUMBER] * 5, _POINTER],
+    "fedade_weight_gradient": [*[_POINTER] * 3, *[_NUMBER] * 5, *[_POINTER] * 2],
 }
 
 

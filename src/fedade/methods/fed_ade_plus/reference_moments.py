@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Watching
+from fedade.kernels import channel_moments
 from fedade.methods.fed_ade_plus.class_moments import ClassMoments, class_moments, explained_share
 
 FEATURES = "features"
@@ -56,13 +57,12 @@ def layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
 
 def sample_moments(inputs: Tensor) -> Tensor:
     """Mean and mean square of every sample's channels, `[2, n, C]`, in float32."""
+    if inputs.ndim == 4:
+        return channel_moments(inputs)
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
-    if exact.ndim == 2:
-        return torch.stack((exact, exact.square()))
-    exact = exact.flatten(2)
-    # A norm needs no squares of the whole image in memory.
-    squares = torch.linalg.vector_norm(exact, dim=-1).square() / exact.shape[-1]
-    return torch.stack((exact.mean(-1), squares))
+    if exact.ndim > 2:
+        return torch.stack((exact.flatten(2).mean(-1), exact.flatten(2).square().mean(-1)))
+    return torch.stack((exact, exact.square()))
 
 
 def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
