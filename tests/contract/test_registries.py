@@ -78,7 +78,7 @@ def test_networks_say_what_they_are():
 
 
 def test_help_names_every_tracker():
-    assert options.TRACKERS == " or ".join(TRACKERS)
+    assert " or ".join(TRACKERS) == options.TRACKERS
 
 
 @pytest.mark.parametrize("family", FAMILIES)
