@@ -8,7 +8,7 @@ import pytest
 
 import fedade.data.known
 from fedade.cli import options
-from fedade.cli.listing import Kind, listed
+from fedade.cli.listing import ListedKind, listed
 from fedade.core.seeds import Seeds
 from fedade.data.corruptions import CORRUPTIONS, PUBLISHED, STANDARD
 from fedade.data.inventory import describe
@@ -78,12 +78,12 @@ def test_networks_say_what_they_are():
 
 
 def test_help_names_every_tracker():
-    assert " or ".join(TRACKERS) == options.TRACKERS
+    assert " or ".join(TRACKERS) == options.TRACKER_NAMES
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_of_networks_is_listed(family):
-    assert [entry for entry in listed(Kind.models) if entry["name"].startswith(f"{family}:")]
+    assert [entry for entry in listed(ListedKind.models) if entry["name"].startswith(f"{family}:")]
 
 
 @pytest.mark.parametrize("name", CHARTS)
