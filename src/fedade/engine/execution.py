@@ -91,7 +91,7 @@ class _Recorded:
     written: set[int]
     """Addresses that the replays of a run write to."""
     graphs: dict[object, _Graph | None] = field(default_factory=dict)
-    """By structure and shapes of the arguments; None once they were met."""
+    """Recordings by structure and shapes of the arguments; None once they were met."""
     direct: bool = False
     """Recording failed."""
 

@@ -41,7 +41,7 @@ class Domains(NamedTuple):
     counts: Tensor
     """Samples of each, `[D]`."""
     opened: Tensor
-    """In which order they were opened, `[D]`; 0 where a place is not open."""
+    """The order in which places were opened, `[D]`; 0 where a place is not open."""
     spare: Tensor
     """The open domain that has the deployed statistics."""
 

@@ -22,7 +22,7 @@ class Measured:
     deviation: float | None
     """Standard deviation over seeds, where there are several."""
     labels: Mapping[str, str]
-    """Those of one of its lines."""
+    """Labels of one of its lines."""
     oracle: bool
 
 
@@ -53,7 +53,7 @@ class Pivot:
         return {case for row in rows for case in self.values(row, column)}
 
     def values(self, row: str, column: str) -> Mapping[ScenarioSeed, float]:
-        """By case; nothing where nothing was measured."""
+        """Values by scenario and seed; nothing where nothing was measured."""
         return self.measured[row, column].values if (row, column) in self.measured else {}
 
     def mean(self, row: str, column: str) -> float | None:

@@ -88,7 +88,7 @@ def _fits(line: Line, where: Mapping[str, Sequence[object]]) -> bool:
 
 
 def _chosen(there: Iterable[str], wanted: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Those that are wanted and where they stand; all that are there where none is named."""
+    """The names that are wanted, and their headings; all that are there where none is named."""
     known = dict.fromkeys(there)
     if missing := [name for name in wanted if name not in known]:
         raise FedadeError(f"no line has {missing[0]!r}; choose from {', '.join(known)}")

@@ -22,7 +22,7 @@ class Result(NamedTuple):
     bytes_sent: int
     oracle: bool
     accuracy_fresh: float | None = None
-    """On an independent draw of the same timestep, where that was asked for."""
+    """Accuracy on an independent draw of the same timestep, where that was asked for."""
 
     def asdict(self) -> dict[str, Any]:
         """As a JSON object."""

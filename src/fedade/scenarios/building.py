@@ -67,7 +67,7 @@ class Testbed:
     features: PoolFeatures = field(default_factory=PoolFeatures)
     """What the deployed body makes of the examples, as far as anybody has asked."""
     held_out_features: PoolFeatures = field(default_factory=PoolFeatures)
-    """The same of the held-out data."""
+    """What the deployed body makes of the held-out data, as far as anybody has asked."""
 
     def scenario(self, schedule: str, seed: int) -> Scenario:
         """The deployment, the streams of a schedule and a seed, and the clients' own labelled data."""

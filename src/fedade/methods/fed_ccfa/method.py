@@ -95,7 +95,7 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
     balanced_epochs: int = Field(5, ge=0)
     """Epochs of the head on balanced samples."""
     balanced_samples: int = Field(5, ge=1)
-    """Per class, at most; fewer where some class has fewer."""
+    """Most balanced samples per class; fewer where some class has fewer."""
     classifier_epochs: int = Field(1, ge=0)
     """Epochs of the head."""
     body_epochs: int = Field(5, ge=0)
