@@ -37,3 +37,11 @@ def scenario_factory(cache: str) -> ScenarioFactory:
         )
 
     return make
+
+
+@pytest.fixture
+def without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs leave no figures and no page, which take longer than a short run itself."""
+    from fedade.products import run_folder
+
+    monkeypatch.setattr(run_folder, "write_report", lambda folder: folder)

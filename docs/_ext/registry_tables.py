@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedade.cli.listing import COMPUTED, Kind
+from fedade.cli.listing import COMPUTED, ListedKind
 from fedade.data.corruptions import CORRUPTIONS, STANDARD
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS
 from fedade.maths.schedules import SCHEDULES
@@ -28,7 +28,7 @@ def _cell(value: Any) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def listed(kind: Kind, *columns: str) -> str:
+def listed(kind: ListedKind, *columns: str) -> str:
     """What `fedade list` shows, of some columns: not those that depend on the machine."""
     rows = ([f"`{entry['name']}`", *(entry[column] for column in columns)] for entry in COMPUTED[kind]())
     return markdown_table(("name", *columns), rows)
@@ -75,12 +75,12 @@ def _first(documented: Any) -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "methods": partial(listed, Kind.methods, "summary", "source", "rounds", "reference", "oracle"),
-    "datasets": partial(listed, Kind.datasets, "classes", "examples", "remark"),
-    "models": partial(listed, Kind.models, "summary"),
-    "measures": partial(listed, Kind.measures, "predictions", "features", "summary"),
-    "presets": partial(listed, Kind.presets, "dataset", "kind", "model"),
-    "suites": partial(listed, Kind.suites, "summary", "cells"),
+    "methods": partial(listed, ListedKind.methods, "summary", "source", "rounds", "reference", "oracle"),
+    "datasets": partial(listed, ListedKind.datasets, "classes", "examples", "remark"),
+    "models": partial(listed, ListedKind.models, "summary"),
+    "measures": partial(listed, ListedKind.measures, "predictions", "features", "summary"),
+    "presets": partial(listed, ListedKind.presets, "dataset", "kind", "model"),
+    "suites": partial(listed, ListedKind.suites, "summary", "cells"),
     "streams": streams,
     "schedules": schedules,
     "corruptions": corruptions,

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from fedade.cli.listing import Kind
+from fedade.cli.listing import ListedKind
 from fedade.cli.main import COMMANDS
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", ListedKind)
 def test_everything_can_be_listed(fedade, kind):
     entries = json.loads(fedade("list", kind, "--json", check=True).stdout)
     assert all(entry["name"] for entry in entries)
@@ -30,7 +30,7 @@ def test_commands_are_listed_without_importing_any_and_each_is_there():
 
 WITHOUT_PYTORCH = [
     *([name, "--help"] for name in COMMANDS),
-    *(["list", kind] for kind in Kind),
+    *(["list", kind] for kind in ListedKind),
     ["data", "where", "digits"],
     ["results", "write", "table.md"],
     ["flower", "certs", "keys"],

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import fedade.data.known
+from fedade.cli import options
+from fedade.cli.listing import ListedKind, listed
 from fedade.core.seeds import Seeds
 from fedade.data.corruptions import CORRUPTIONS, PUBLISHED, STANDARD
 from fedade.data.inventory import describe
@@ -14,6 +16,7 @@ from fedade.data.known.digits import digits
 from fedade.data.registry import DATASETS
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor
 from fedade.experiments.suites.grid import PAPER_SCHEDULES
+from fedade.listeners import TRACKERS
 from fedade.maths.schedules import SCHEDULES, Schedule
 from fedade.models import FAMILIES, MODELS
 from fedade.reporting.figures import CHARTS, figures
@@ -72,6 +75,15 @@ def test_every_known_dataset_is_registered_under_its_name(tmp_path):
 
 def test_networks_say_what_they_are():
     assert all(make.__doc__ for make in (*MODELS.values(), *FAMILIES.values()))
+
+
+def test_help_names_every_tracker():
+    assert " or ".join(TRACKERS) == options.TRACKER_NAMES
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_of_networks_is_listed(family):
+    assert [entry for entry in listed(ListedKind.models) if entry["name"].startswith(f"{family}:")]
 
 
 @pytest.mark.parametrize("name", CHARTS)

@@ -45,7 +45,8 @@ MADE_FOR_BATCH_NORM = {
     "bn-adapt", "tent", "sar", "cotta", "atp", "fed-ade-release", "note", "rotta", "delta", "roid", "deyo",
     "hybrid-ttn", "tribe", "poem", "unitta", "pfed-bbn", "fed-tsa",
 }  # fmt: skip
-REMEMBERS_NOTHING_OF_TEXTS = {"source", "bn-adapt", "lame", "hybrid-ttn", "fed-tsa"}
+ONLY_FOR_BATCH_NORM = {"fed-tsa"}
+"""What it remembers is of BatchNorm layers alone, of which the texts' model has none."""
 SUMMARIES = {"mean_feature", "condition_samples", "condition_sizes"}
 """What is shared beside weights."""
 SHARES_THE_LOWER_ADAPTERS = {
@@ -133,7 +134,8 @@ def test_models_move_and_predict(ran, scenario):
         for world in (only(beginning(ran.method, scenario)), ran.world)
     )
     np.testing.assert_allclose(after.sum(-1), 1, atol=1e-5)
-    assert torch.equal(before, after) == (ran.name in REMEMBERS_NOTHING_OF_TEXTS)
+    remembers = bool(tree.leaves(ran.world.clients)) and ran.name not in ONLY_FOR_BATCH_NORM
+    assert torch.equal(before, after) != remembers
 
 
 @pytest.mark.parametrize("name", ["atlas", "cotta", "fed-ade", "fed-ccfa"])
@@ -145,7 +147,8 @@ def test_steps_can_be_recorded(name, scenario):
 
 def test_methods_for_batch_norm_say_so_once(ran):
     told = [line for line in ran.warnings if "'tiny-llama' has no BatchNorm layer, for which it was made" in line]
-    assert len(told) == (ran.name in MADE_FOR_BATCH_NORM)
+    assert len(told) <= 1
+    assert told or ran.name not in MADE_FOR_BATCH_NORM
     assert told == ran.warnings
 
 

@@ -5,10 +5,12 @@ import os
 
 import pytest
 
-from fedade.cli.listing import COMPUTED, STORED, Kind
+from fedade.cli.listing import COMPUTED, STORED, ListedKind
 
 
-@pytest.mark.parametrize("kind", [Kind.methods, Kind.settings, Kind.models, Kind.measures, Kind.suites])
+@pytest.mark.parametrize(
+    "kind", [ListedKind.methods, ListedKind.settings, ListedKind.models, ListedKind.measures, ListedKind.suites]
+)
 def test_stored_listings_are_up_to_date(kind):
     known = json.loads(STORED.read_text()) if STORED.exists() else {}
     if os.environ.get("FEDADE_REWRITE_GOLDEN"):

@@ -8,7 +8,6 @@ import pytest
 from fedade.checking.trials import SMALL
 from fedade.core import trace
 from fedade.experiments.settings import Experiment, experiment_from
-from fedade.products import run_folder
 from fedade.products.run_folder import run
 from fedade.runner import checkpoints
 
@@ -51,8 +50,8 @@ def check(experiment: Experiment, tmp_path: Path, full: bool, stride: int) -> No
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_run_ends_the_same_whatever_operation_it_was_cut_off_at(experiment, tmp_path, full, monkeypatch):
-    monkeypatch.setattr(run_folder, "write_report", lambda folder: folder)  # takes longer than all else
+@pytest.mark.usefixtures("without_reports")
+def test_a_run_ends_the_same_whatever_operation_it_was_cut_off_at(experiment, tmp_path, full):
     check(experiment, tmp_path, full, stride=8)
 
 

@@ -48,7 +48,7 @@ def experiment(*methods, **settings):
 
 
 @pytest.fixture(autouse=True)
-def _cache(cache, monkeypatch):
+def _cache(cache, without_reports, monkeypatch):
     monkeypatch.setenv("FEDADE_CACHE", cache)
 
 

@@ -21,8 +21,11 @@ from fedade.scenarios.settings import ScenarioSettings
 from ..adapter.networks import MODELS as NETWORKS
 from ..adapter.networks import Sample, labels_for, made
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*no more than by chance:RuntimeWarning")
-"""Which is a test of its own: most networks here have random weights."""
+pytestmark = [
+    pytest.mark.usefixtures("without_reports"),
+    # Which is a test of its own: most networks here have random weights.
+    pytest.mark.filterwarnings("ignore:.*no more than by chance:RuntimeWarning"),
+]
 
 
 class Nearest(nn.Module):

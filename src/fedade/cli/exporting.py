@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from fedade.cli.loading import loading
+from fedade.cli.options import TRACKER_NAMES
 
 
 def export_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN_OR_SUITE", help="Folder of a run or suite, finished or not.")],
-    to: Annotated[str, typer.Option(help="tensorboard or mlflow.")],
+    to: Annotated[str, typer.Option(help=f"{TRACKER_NAMES}.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for logs or database.", show_default="in RUN_OR_SUITE")
     ] = None,

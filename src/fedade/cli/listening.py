@@ -14,7 +14,7 @@ from fedade.listeners.server import serve_in_background
 
 @contextmanager
 def listening(folder: Path, quiet: bool, track: list[str] | None, watch: bool) -> Iterator[Listener]:
-    """All of them as one; trackers write what they hold back, whatever ends the command."""
+    """All listeners of a command as one; trackers write what they hold back, whatever ends the command."""
     with ExitStack() as held:
         trackers = trackers_named(track or [], folder)
         for tracker in trackers:

@@ -15,7 +15,7 @@ from fedade.cli.tables import print_entries
 Entries = list[dict[str, Any]]
 
 
-class Kind(StrEnum):
+class ListedKind(StrEnum):
     """What can be listed."""
 
     methods = "methods"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 def list_command(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[ListedKind, typer.Argument(help="What to list.")],
     json_: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     """List what can be named on the command line and in configurations."""
@@ -42,10 +42,10 @@ STORED = Path(__file__).parent / "listings.json"
 """Listings that only importing PyTorch could tell, which takes seconds. `make golden` writes them again."""
 
 
-def listed(kind: Kind) -> Entries:
+def listed(kind: ListedKind) -> Entries:
     """What there is of a kind; of our own methods, their settings, models, measures and suites as it was stored."""
     stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
-    return [*stored, *_methods(_installed())] if kind is Kind.methods else stored
+    return [*stored, *_methods(_installed())] if kind is ListedKind.methods else stored
 
 
 def _installed() -> Sequence[str]:
@@ -146,13 +146,13 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: scenario.get(key) for key in ("dataset", "kind", "model")}
 
 
-COMPUTED: Mapping[Kind, Callable[[], Entries]] = {
-    Kind.methods: _own_methods,
-    Kind.datasets: _datasets,
-    Kind.models: _models,
-    Kind.schedules: _schedules,
-    Kind.measures: _measures,
-    Kind.presets: _presets,
-    Kind.suites: _suites,
-    Kind.settings: _settings,
+COMPUTED: Mapping[ListedKind, Callable[[], Entries]] = {
+    ListedKind.methods: _own_methods,
+    ListedKind.datasets: _datasets,
+    ListedKind.models: _models,
+    ListedKind.schedules: _schedules,
+    ListedKind.measures: _measures,
+    ListedKind.presets: _presets,
+    ListedKind.suites: _suites,
+    ListedKind.settings: _settings,
 }

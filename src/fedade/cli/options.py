@@ -11,8 +11,8 @@ What = Annotated[str, typer.Argument(metavar="[PRESET or FILE]", help="A preset 
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cpu")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds datasets (or FEDADE_DATA).")]
-Track = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Also write to tensorboard or mlflow; repeatable.")
-]
+TRACKER_NAMES = "tensorboard or mlflow"
+"""What help says of `fedade.listeners.TRACKERS`, which it does not wait for."""
+Track = Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Also write to {TRACKER_NAMES}; repeatable.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Serve a page that follows the run, on this machine only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]

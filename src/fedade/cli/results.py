@@ -12,14 +12,14 @@ app = typer.Typer(
     help="Keep results as data, and tables that are made of them.", no_args_is_help=True, add_completion=False
 )
 
-Results = Annotated[Path, typer.Option("--results", help="Folder of the files of results.")]
+ResultsFolder = Annotated[Path, typer.Option("--results", help="Folder of the files of results.")]
 DOCS = Path("docs") / "results"
 
 
 @app.command("add")
 def add_command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN_OR_SUITE...", help="Folders, finished or not.")],
-    results: Results = DOCS,
+    results: ResultsFolder = DOCS,
     name: Annotated[str | None, typer.Option(help="Name of the file.", show_default="the suite's")] = None,
 ) -> None:
     """Add the finished cells of folders to files of results; adding again changes nothing."""
@@ -41,7 +41,7 @@ def write_command(
         list[Path],
         typer.Argument(metavar="FILE.md...", exists=True, dir_okay=False, help="Markdown files with tables."),
     ],
-    results: Results = DOCS,
+    results: ResultsFolder = DOCS,
     check: Annotated[bool, typer.Option("--check", help="Change nothing, and fail where something would.")] = False,
 ) -> None:
     """Make the tables of Markdown files again from the files of results."""

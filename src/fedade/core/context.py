@@ -24,7 +24,7 @@ class KnownPass(NamedTuple):
 
 
 Passes = dict[tuple[Whose, Frozen | Mixed], KnownPass]
-"""By whose features they gave, and with which statistics."""
+"""Passes by whose features they gave, and with which statistics."""
 
 
 class Truth(NamedTuple):

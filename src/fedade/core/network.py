@@ -51,8 +51,8 @@ class Network:
     body: nn.Module
     head: nn.Module
     precision: Precision = "float32"
-    """In which the body multiplies, and a head of several layers; features, logits and parameters are float32 in any
-    case."""
+    """Precision in which the body multiplies, and a head of several layers; features, logits and parameters are float32
+    in any case."""
     counter: PassCounter | None = field(default=None, init=False, repr=False, compare=False)
     """Counts the passes through the body, if there is one (`counting`)."""
     _bodies: "_WorkingCopies" = field(init=False, repr=False, compare=False)

@@ -18,7 +18,7 @@ class PassContext(NamedTuple):
     normalisation: Normalisation = FROZEN
     """Which statistics batch normalisation layers use."""
     precision: Precision = "float32"
-    """In which precision layers multiply."""
+    """The precision in which layers multiply."""
 
 
 _PLAIN = PassContext()

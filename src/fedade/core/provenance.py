@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,21 @@ def provenance(device: str) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        **_code(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
+    }
+
+
+@cache
+def _code() -> dict[str, Any]:
+    """Versions and commit of what this process has imported, whatever becomes of the checkout: one look is enough."""
+    return {
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedade.core.errors import FedadeError
 
-Verdict = Literal["verified", "altered", "unknown"]
+FileVerdict = Literal["verified", "altered", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
     return f"{algorithm}:{hasher.hexdigest()}"
 
 
-def verdict(path: Path, published: Mapping[str, PublishedFile]) -> Verdict:
+def verdict(path: Path, published: Mapping[str, PublishedFile]) -> FileVerdict:
     """Whether a file is the published one of its name, an altered copy of it, or not one we know.
 
     The same name exists in other releases, so only a copy of the published size counts as altered.

@@ -14,7 +14,7 @@ from fedade.core.errors import FedadeError
 from fedade.data.archives import unpack
 from fedade.data.checksums import file_digest, one_line
 
-Progress = Callable[[int, int | None], None]
+DownloadProgress = Callable[[int, int | None], None]
 """Told the bytes received so far and, where the server says it, the bytes in all."""
 
 BLOCK = 1 << 20
@@ -57,7 +57,7 @@ def open_url(url: str) -> Any:
     return urllib.request.build_opener(HttpsOnly).open(request, timeout=TIMEOUT_SECONDS)
 
 
-def download(archive: Archive, target: Path, progress: Progress | None = None) -> Path:
+def download(archive: Archive, target: Path, progress: DownloadProgress | None = None) -> Path:
     """Download, check and unpack an archive below a folder; returns the folder it unpacked to.
 
     All work happens in a temporary folder beside the target, so a failure at any point leaves nothing behind.
@@ -74,7 +74,7 @@ def download(archive: Archive, target: Path, progress: Progress | None = None) -
         raise FedadeError(f"cannot store {archive.url} in {target}: {error.strerror or error}") from error
 
 
-def _receive(url: str, path: Path, progress: Progress | None) -> None:
+def _receive(url: str, path: Path, progress: DownloadProgress | None) -> None:
     try:
         with open_url(url) as response, path.open("wb") as file:
             length = response.headers.get("Content-Length")

@@ -14,7 +14,7 @@ from fedade.core.optional import OptionalModule
 from fedade.data.cache import decoded
 from fedade.data.corruptions import PUBLISHED
 from fedade.data.dataset import Dataset
-from fedade.data.download import Progress
+from fedade.data.download import DownloadProgress
 from fedade.data.known.cifar import CIFAR10, CIFAR10_C, CIFAR100, CIFAR100_C
 from fedade.data.known.digits import DIGITS
 from fedade.data.known.lama import LAMA_TREX
@@ -84,7 +84,7 @@ def where(name: str, data_dir: Path | None = None) -> Path | None:
     return spec_of(name).where(data_dir)
 
 
-def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = None) -> Path | None:
+def fetch(name: str, data_dir: Path | None = None, progress: DownloadProgress | None = None) -> Path | None:
     """Download a dataset unless a complete copy is on disk; returns its folder, None if it is installed."""
     target = data_dir or default_data_dir()
     try:

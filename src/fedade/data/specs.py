@@ -12,7 +12,7 @@ from fedade.data.cache import decoded
 from fedade.data.checksums import PublishedFile, refuse_altered, verdict
 from fedade.data.corruptions import PUBLISHED
 from fedade.data.dataset import Dataset
-from fedade.data.download import Archive, Progress, UnreachableError, download
+from fedade.data.download import Archive, DownloadProgress, UnreachableError, download
 from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
 from fedade.data.readers import cifar_c
 from fedade.data.readers.images import ImageReading
@@ -30,7 +30,7 @@ class Spec(Protocol):
         """The folder that it is read from; None when it is not on disk, or installed."""
         ...
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         """Download it to a folder unless a complete copy is on disk; returns its folder."""
         ...
 
@@ -59,7 +59,7 @@ class BundledSpec:
     def where(self, data_dir: Path | None) -> Path | None:
         return None
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         return None
 
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class ImageSpec:
         copy = self.best_copy(data_dir)
         return copy.folder if copy else None
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         copy = self.best_copy(data_dir)
         if copy is not None and self._is_complete(copy):
             return copy.folder
@@ -188,7 +188,7 @@ class CorruptedSpec:
     def where(self, data_dir: Path | None) -> Path | None:
         return self.corruptions_folder(data_dir) or self.clean.where(data_dir)
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         self.clean.fetch(data_dir, target, progress)
         folder = self.corruptions_folder(data_dir)
         if folder is not None and len(cifar_c.files(folder)) == len(PUBLISHED):
@@ -242,7 +242,7 @@ class TextSpec:
     def where(self, data_dir: Path | None) -> Path | None:
         return _first(self.folders, data_dir, self.recognises)
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: Progress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         return self._folder(data_dir)
 
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def _places(data_dir: Path | None) -> str:
     return ", ".join(map(str, search_path(data_dir)))
 
 
-def _fetched(name: str, archive: Archive, target: Path, progress: Progress | None) -> Path:
+def _fetched(name: str, archive: Archive, target: Path, progress: DownloadProgress | None) -> Path:
     try:
         return download(archive, target, progress)
     except UnreachableError as error:

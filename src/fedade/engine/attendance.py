@@ -33,7 +33,7 @@ class Awake(NamedTuple):
     """The clients that do anything in a timestep, of every federation; all others sleep."""
 
     clients: NDArray[np.int64]
-    """In ascending order, `[F, A]`."""
+    """The awake clients in ascending order, `[F, A]`."""
     participants: NDArray[np.int64]
     """Places among them of those who take part in each round, `[F, R, P]`."""
     scored: NDArray[np.int64] | None

@@ -96,7 +96,7 @@ class _Recorded:
     """Addresses that the replays of a run write to."""
     compiling_ahead: Callable[[], AbstractContextManager[None]] | None = None
     graphs: dict[object, _Graph | None] = field(default_factory=dict)
-    """By structure and shapes of the arguments; None once they were met."""
+    """Recordings by structure and shapes of the arguments; None once they were met."""
     direct: bool = False
     """Recording failed."""
 

@@ -43,7 +43,7 @@ class ExecutionSettings(BaseModel):
     device: str = "cpu"
     """`cpu`, `cuda` or one of several GPUs, `cuda:1`."""
     precision: Precision = "float32"
-    """In which networks multiply; tf32 and bf16 need a GPU."""
+    """The precision in which networks multiply; tf32 and bf16 need a GPU."""
     client_map: Literal["auto", "loop", "vectorised"] = "auto"
     cuda_graphs: bool = True
     """On a GPU, record each step once and replay it."""

@@ -35,7 +35,7 @@ class StoredCell:
 
     @property
     def state(self) -> str:
-        """In one word."""
+        """How the cell stands, in one word."""
         if self.result is not None:
             return "done"
         return "failed" if self.reason is not None else "running" if self.reached else "waiting"

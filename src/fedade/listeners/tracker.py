@@ -10,7 +10,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo, Listener, RowsOnDemand
 from fedade.listeners.stored import by_timestep, means, rows_of
 
-Plain = str | int | float | bool
+PlainValue = str | int | float | bool
 
 
 class TrackedCell(Protocol):
@@ -111,12 +111,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Plain]:
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, PlainValue]:
     """Nested settings under dotted names; lists and nothing as JSON."""
-    flat: dict[str, Plain] = {}
+    flat: dict[str, PlainValue] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
             flat |= flattened(value, f"{prefix}{name}.")
         else:
-            flat[f"{prefix}{name}"] = value if isinstance(value, Plain) else json.dumps(value)
+            flat[f"{prefix}{name}"] = value if isinstance(value, PlainValue) else json.dumps(value)
     return flat

@@ -48,9 +48,9 @@ class Atp(Method[AtpClient]):
     training_rounds: int = Field(200, ge=0)
     """Rounds in which rates are learnt before deployment."""
     source_clients: int = Field(8, ge=1)
-    """Per training round."""
+    """Source clients of a training round."""
     source_batch: int = Field(20, ge=1)
-    """Per source client."""
+    """Samples of a source client."""
     source_alpha: float = Field(0.1, gt=0)
     """Dirichlet factor of the source clients' class priors."""
     rate_of_rates: float = Field(0.01, ge=0)

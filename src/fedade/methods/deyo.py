@@ -40,7 +40,7 @@ class Deyo(Method[Learner]):
     least_loss: float = Field(0.2, ge=-2, le=1)
     """τ_P: probability that the answer of a trusted sample loses, at least."""
     tiles: int = Field(4, ge=1)
-    """Per side of an image."""
+    """Tiles per side of an image."""
     include_last_stage: bool = False
     """Also move the last stage, whose features are held to be too sensitive."""
 

@@ -56,7 +56,7 @@ class Ditto(FixedRateBaseline[Participant]):
         return self._proximal(training, state, ctx.shared, fixed, training.steps(epochs)), plan, towards_global
 
     def predict(self, ctx: ClientContext, state: Participant) -> Tensor:
-        """With v, which is a whole model; the global one only pulls."""
+        """Class probabilities under v, which is a whole model; the global one only pulls."""
         return own_prediction(ctx, state.own)
 
     def _proximal(

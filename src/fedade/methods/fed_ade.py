@@ -84,7 +84,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     reference_draws: ReferenceDraws = "epoch"
     """`bbse`: whether an epoch reads the whole reference set, or as many rows as the batch has, drawn by the prior."""
     personal_draws: ReferenceDraws | None = None
-    """The same of the personal step, which needs no gradients of ψ; None: as `reference_draws`."""
+    """What an epoch of the personal step reads, which needs no gradients of ψ; None: as `reference_draws`."""
     optimiser: Optimiser = Optimiser()
     normalisation: NormalisationMode = "frozen"
     """Statistics of BatchNorm: deployed, the batch's, a mix, or a running average."""

@@ -70,7 +70,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     signal_pass: Literal["eval", "train"] = "train"
     """Mode of the pass for predictions, row 8. Paper: eval."""
     dropout: float = Field(0.5, ge=0, lt=1)
-    """On the stream's features in training mode, row 8. Paper: 0."""
+    """Dropout on the stream's features in training mode, row 8. Paper: 0."""
     order: Literal["joint-first", "personal-first"] = "personal-first"
     """Order of the steps, row 9. Paper: joint-first."""
     weights: Literal["samples", "uniform"] = "uniform"
@@ -168,7 +168,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     # Pieces
 
     def _moving(self, deployment: Deployment, tensors: Parameters) -> dict[str, Tensor]:
-        """Those that gradient steps move, and running statistics where they follow the batch."""
+        """The tensors that gradient steps move, and running statistics where they follow the batch."""
         moving = {*deployment.network.trainable()}
         if self.normalisation == "running":
             moving |= {*statistics_names(deployment)}

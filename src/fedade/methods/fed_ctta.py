@@ -68,7 +68,7 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     signature_memory: float = Field(0.9, ge=0, le=1)
     """Share of its past that a client's answer to noise keeps."""
     temperature: float = Field(1.0, gt=0)
-    """Of the weights exp(-distance / temperature) between clients."""
+    """Temperature of the weights exp(-distance / temperature) between clients."""
 
     @property
     def card(self) -> Card:

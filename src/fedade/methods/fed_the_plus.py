@@ -60,7 +60,7 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     """Test-time head ensemble and test-time robust tuning, with the published constants."""
 
     learning_rate: float = Field(0.01, ge=0)
-    """Of the personal head; ten times as much mixes the heads."""
+    """Learning rate of the personal head; ten times as much mixes the heads."""
     history_rate: float = Field(0.1, ge=0, le=1)
     """α: share of a sample in the running mean of the features."""
     sample_share: float = Field(0.1, ge=0, le=1)
@@ -68,7 +68,7 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     mixing_steps: int = Field(20, ge=0)
     """Steps on the mix of the two heads."""
     steps: int = Field(3, ge=0)
-    """On the views of each sample; 0: FedTHE."""
+    """Steps on the views of each sample; 0: FedTHE."""
     views: int = Field(16, ge=1)
     """Augmented views of each sample."""
     tuning_rate: float = Field(5e-4, ge=0)

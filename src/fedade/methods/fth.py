@@ -21,7 +21,7 @@ from fedade.parts.priors import deployed_probabilities, prior_from, refuse_unsaf
 from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
 
 BlackBoxEstimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls"]
-"""Those that need mean predictions only, which is all that this method remembers."""
+"""Estimators that need mean predictions only, which is all that this method remembers."""
 
 
 class FthClient(NamedTuple):

@@ -29,7 +29,7 @@ class Tent(Method[Learner]):
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     adaptation_steps: int = Field(1, ge=0)
-    """Per timestep."""
+    """Steps per timestep."""
 
     @property
     def card(self) -> Card:

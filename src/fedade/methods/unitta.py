@@ -25,7 +25,7 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Card, Method, Plan
 from fedade.core.normalisation import Normalisation, Statistics
-from fedade.parts.class_rows import BalancedRows, ClassBalanced, ClassRows, Pace, deployed_rows, followed, mixture
+from fedade.parts.class_rows import BalancedRows, ClassBalanced, ClassRows, RowPace, deployed_rows, followed, mixture
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
 from fedade.parts.running_norms import batch_norm_layers, sample_statistics
 from fedade.parts.statistics import warn_without_batch_norm
@@ -41,7 +41,7 @@ class Domains(NamedTuple):
     counts: Tensor
     """Samples of each, `[D]`."""
     opened: Tensor
-    """In which order they were opened, `[D]`; 0 where a place is not open."""
+    """The order in which places were opened, `[D]`; 0 where a place is not open."""
     spare: Tensor
     """The open domain that has the deployed statistics."""
 
@@ -118,7 +118,7 @@ class Unitta(BalancedRows, Method[UnittaClient]):
         watching = WatchingLayer(balanced, middle_layer(deployment))
         over_classes = passed(watching)
         place = nearest_domain(state.domains, watching)
-        by_domain = DomainBalanced(state.domains.rows, labels, place, Pace(pace.rate, 0.0))
+        by_domain = DomainBalanced(state.domains.rows, labels, place, RowPace(pace.rate, 0.0))
         within = passed(by_domain)
         domains = with_spare(state.domains._replace(rows=by_domain.found), place, deployed_rows(deployment))
         compared = over_classes.softmax(-1) if self.filter == "released" else over_classes
@@ -158,7 +158,7 @@ class DomainBalanced:
     rows: Mapping[str, ClassRows]
     labels: Tensor
     place: Tensor
-    pace: Pace
+    pace: RowPace
     found: dict[str, ClassRows] = field(default_factory=dict)
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:

@@ -29,7 +29,7 @@ class ClassRows(NamedTuple):
     variances: Tensor
 
 
-class Pace(NamedTuple):
+class RowPace(NamedTuple):
     """How fast rows follow samples."""
 
     rate: float
@@ -46,9 +46,9 @@ class BalancedRows(BaseModel):
     row_sharing: float | None = Field(None, ge=0, le=1)
     """γ: share of a change that moves all classes; None: 0, or 0.1 from 100 classes on."""
 
-    def pace(self, num_classes: int) -> Pace:
+    def pace(self, num_classes: int) -> RowPace:
         """The constants given, and where none are those that were published for so many classes."""
-        return Pace(
+        return RowPace(
             max(0.0005 * num_classes, 0.01) if self.row_rate is None else self.row_rate,
             (0.0 if num_classes < FEW_CLASSES else 0.1) if self.row_sharing is None else self.row_sharing,
         )
@@ -84,7 +84,7 @@ def mixture(rows: ClassRows) -> Statistics:
     return Statistics(rows.means.mean(-2), rows.variances.mean(-2) + rows.means.var(-2))
 
 
-def followed(rows: ClassRows, inputs: Tensor, labels: Tensor, pace: Pace) -> ClassRows:
+def followed(rows: ClassRows, inputs: Tensor, labels: Tensor, pace: RowPace) -> ClassRows:
     """Rows after a batch with these classes, `[n]`; gradients run through."""
     num_rows = len(rows.means)
     chosen = (labels.unsqueeze(-1) == torch.arange(num_rows, device=labels.device)).to(rows.means.dtype)
@@ -114,7 +114,7 @@ class ClassBalanced:
     """Normalises with the mixture of all classes, after the rows have followed the batch if its classes are given."""
 
     rows: Mapping[str, ClassRows]
-    pace: Pace
+    pace: RowPace
     labels: Tensor | None = None
     found: dict[str, ClassRows] = field(default_factory=dict)
 

@@ -30,16 +30,16 @@ def trainable(deployment: Deployment) -> dict[str, Tensor]:
 
 
 def trainable_shared(deployment: Deployment) -> dict[str, Tensor]:
-    """Those of them that belong to ψ."""
+    """The deployed tensors of ψ, the shared layers, that gradient steps may move."""
     return deployment.split.shared(trainable(deployment))
 
 
 def trainable_personal(deployment: Deployment) -> dict[str, Tensor]:
-    """Those of them that belong to φ."""
+    """The deployed tensors of φ, the personal layers, that gradient steps may move."""
     return deployment.split.personal_part(trainable(deployment))
 
 
 def trainable_part(deployment: Deployment, own: Parameters) -> dict[str, Tensor]:
-    """Those of a client's own personal tensors that gradient steps may move: never normalisation statistics."""
+    """A client's own personal tensors that gradient steps may move: never normalisation statistics."""
     names = deployment.network.trainable()
     return {name: value for name, value in deployment.split.personal_part(own).items() if name in names}

@@ -50,7 +50,7 @@ def step(learner: Learner, loss: Loss, optimiser: Optimiser, rate: float, wanted
 def moved(
     learner: Learner, slopes: dict[str, Tensor], optimiser: Optimiser, rate: float, wanted: Tensor | None = None
 ) -> Learner:
-    """The same where the slopes are known."""
+    """A learner after one step along known slopes; as it was where no step is wanted."""
     directions, state = optimiser.directions(learner.own, slopes, learner.state)
     after = Learner({name: value - rate * directions[name] for name, value in learner.own.items()}, state)
     return after if wanted is None else Learner(*chosen(wanted, after, learner))

@@ -31,7 +31,7 @@ class RateBounds(BaseModel):
     low: float = Field(5e-6, ge=0, allow_inf_nan=False)
     """η_min: where nothing moved."""
     mid: float = Field(1e-5, ge=0, allow_inf_nan=False)
-    """Of the fixed rate that the paper calls medium."""
+    """The fixed rate that the paper calls medium."""
     high: float = Field(1e-4, ge=0, allow_inf_nan=False)
     """η_max: where everything moved."""
 

@@ -67,7 +67,7 @@ class Results:
         return trace.read(self.folder / "trace.parquet")
 
     def data_frame(self) -> Any:
-        """The same as a data frame of pandas, which must be installed."""
+        """The trace as a data frame of pandas, which must be installed."""
         pandas.DataFrame  # noqa: B018 - says what to install, where Arrow would not
         return self.trace.to_pandas()
 

@@ -32,7 +32,7 @@ class ComparedRow:
     oracle: bool
     finished: int
     accuracy_post: float | None
-    """In percent, as `accuracy_pre`."""
+    """Mean accuracy after adaptation in percent; `accuracy_pre` is that before."""
     accuracy_pre: float | None
     rank: float | None
     share: OracleShare
@@ -50,7 +50,7 @@ class Comparison:
     cells: int
     """Scenarios × seeds."""
     ranked_cells: int
-    """Those in which every ranked method finished."""
+    """Cells in which every ranked method finished."""
 
 
 def compare(grid: Grid) -> Comparison:

@@ -19,7 +19,7 @@ class Entry:
     """A row in one scenario: what its seeds reached."""
 
     accuracies: tuple[float, ...]
-    """In percent, after adaptation, of the seeds that finished."""
+    """Accuracies in percent, after adaptation, of the seeds that finished."""
     failed: int
     missing: int
 

@@ -8,8 +8,8 @@ import numpy as np
 from fedade.reporting.comparison import average_ranks, oracle_share
 from fedade.reporting.result_lines import Line, labels_of, seeds_of
 
-Scenario = frozenset[tuple[str, str]]
-Case = tuple[Scenario, int]
+ScenarioLabels = frozenset[tuple[str, str]]
+ScenarioSeed = tuple[ScenarioLabels, int]
 """A scenario and a seed."""
 
 
@@ -17,12 +17,12 @@ Case = tuple[Scenario, int]
 class Measured:
     """What one row reached in one column."""
 
-    values: Mapping[Case, float]
+    values: Mapping[ScenarioSeed, float]
     """Accuracies in percent; a mean over seeds stands for each of them."""
     deviation: float | None
     """Standard deviation over seeds, where there are several."""
     labels: Mapping[str, str]
-    """Those of one of its lines."""
+    """Labels of one of its lines."""
     oracle: bool
 
 
@@ -48,12 +48,12 @@ class Pivot:
         """All seeds of a row."""
         return {seed for (name, _), measured in self.measured.items() if name == row for _, seed in measured.values}
 
-    def cases(self, rows: Iterable[str], column: str) -> set[Case]:
+    def cases(self, rows: Iterable[str], column: str) -> set[ScenarioSeed]:
         """What any of the rows was measured on in a column."""
         return {case for row in rows for case in self.values(row, column)}
 
-    def values(self, row: str, column: str) -> Mapping[Case, float]:
-        """By case; nothing where nothing was measured."""
+    def values(self, row: str, column: str) -> Mapping[ScenarioSeed, float]:
+        """Values by scenario and seed; nothing where nothing was measured."""
         return self.measured[row, column].values if (row, column) in self.measured else {}
 
     def mean(self, row: str, column: str) -> float | None:
@@ -63,7 +63,7 @@ class Pivot:
 
     def ranks(self, rows: Iterable[str]) -> dict[str, float]:
         """Average rank over scenarios, each by the mean of a row's seeds, among rows that have every scenario."""
-        values: dict[str, dict[Scenario, list[float]]] = {row: {} for row in rows}
+        values: dict[str, dict[ScenarioLabels, list[float]]] = {row: {} for row in rows}
         for (row, _), measured in self.measured.items():
             for (scenario, _), value in measured.values.items() if row in values else ():
                 values[row].setdefault(scenario, []).append(value)
@@ -88,7 +88,7 @@ class Pivot:
 def _measured(lines: Sequence[Line], value: str) -> Measured:
     """A line that holds the mean of several seeds counts for each of them, also where some have lines of their own."""
     scale = 100 if value.startswith("accuracy") else 1
-    values: dict[Case, float] = {}
+    values: dict[ScenarioSeed, float] = {}
     for line in sorted(lines, key=lambda line: len(seeds_of(line))):
         values |= {(_scenario(line), seed): scale * float(line[value]) for seed in seeds_of(line)}
     seeds = {seed for _, seed in values}
@@ -101,6 +101,6 @@ def _measured(lines: Sequence[Line], value: str) -> Measured:
     return Measured(values, deviation, labels_of(lines[0]), any(line.get("oracle") == "True" for line in lines))
 
 
-def _scenario(line: Line) -> Scenario:
+def _scenario(line: Line) -> ScenarioLabels:
     apart = {"suite", "row", "method", "seed", *line.get("row_labels", "").split()}
     return frozenset(pair for pair in labels_of(line).items() if pair[0] not in apart)

@@ -14,7 +14,7 @@ from fedade.reporting.grid import grid
 from fedade.reporting.paired import paired
 from fedade.reporting.rendering import markdown_lines, markdown_table
 from fedade.reporting.result_lines import Line, labels_of, outcome, seeds_of
-from fedade.reporting.result_pivot import Case, Pivot
+from fedade.reporting.result_pivot import Pivot, ScenarioSeed
 from fedade.reporting.results import rows, run_table
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.reporting.tables import comparison_table, published
@@ -88,7 +88,7 @@ def _fits(line: Line, where: Mapping[str, Sequence[object]]) -> bool:
 
 
 def _chosen(there: Iterable[str], wanted: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Those that are wanted and where they stand; all that are there where none is named."""
+    """The names that are wanted, and their headings; all that are there where none is named."""
     known = dict.fromkeys(there)
     if missing := [name for name in wanted if name not in known]:
         raise FedadeError(f"no line has {missing[0]!r}; choose from {', '.join(known)}")
@@ -227,7 +227,7 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
     return markdown_table(Table("", headings, (*body, row("all", list(columns))), corner=", ".join(spec.column)))
 
 
-def _of_all(pivot: Pivot, row: str, columns: Iterable[str]) -> dict[Case, float]:
+def _of_all(pivot: Pivot, row: str, columns: Iterable[str]) -> dict[ScenarioSeed, float]:
     return {case: value for column in columns for case, value in pivot.values(row, column).items()}
 
 

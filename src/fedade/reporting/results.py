@@ -23,7 +23,7 @@ class Result(NamedTuple):
     bytes_sent: int
     oracle: bool
     accuracy_fresh: float | None = None
-    """On an independent draw of the same timestep, where that was asked for."""
+    """Accuracy on an independent draw of the same timestep, where that was asked for."""
     answers: Mapping[str, float] = {}
     """What is known of its answers beyond accuracy, by the names of `reporting.answers`."""
 

@@ -30,7 +30,7 @@ class TableCell:
     high: float | None = None
     """A confidence interval."""
     count: int | None = None
-    """On how many seeds, cells, scenarios or pairs the number rests."""
+    """How many seeds, cells, scenarios or pairs the number rests on."""
     paper: Published | None = None
     status: str = ""
     """`failed`, `missing`, `2 of 3 seeds`, `too few pairs`; nothing where all is well."""

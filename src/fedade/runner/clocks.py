@@ -28,14 +28,14 @@ PIXELS_AT_ONCE = 8_000_000
 """Inputs of one forward pass, such as 8,000 CIFAR images; more would only cost memory."""
 
 PIXELS_AT_ONCE_ON_GPU = 32_000_000
-"""The same on a GPU, which several federations side by side fill better."""
+"""Inputs of one forward pass on a GPU, which several federations side by side fill better."""
 
 HIDDEN_AT_ONCE = 70_000_000
 """Entries of the hidden states of one pass over texts, such as 80 of 48 tokens in SmolLM2-135M. With gradients each
 takes about 100 bytes, because a layer keeps a dozen tensors of that size."""
 
 HIDDEN_AT_ONCE_ON_GPU = 600_000_000
-"""The same on a GPU."""
+"""Entries of the hidden states of one pass on a GPU."""
 
 
 def build_clock(experiment: Experiment, federations: Sequence[Federation], state_folder: Path) -> Clock:

@@ -24,7 +24,7 @@ ray = OptionalModule("ray", "ray")
 
 T = TypeVar("T")
 R = TypeVar("R")
-Work = Callable[[Worker, T], R]
+WorkerFunction = Callable[[Worker, T], R]
 """What a process's worker does with one task."""
 Event = tuple[str, tuple[Any, ...]]
 """The name of a listener's method, and what it is called with."""
@@ -40,7 +40,7 @@ class ProcessLostError(FedadeError):
 class Executor(Protocol):
     """Runs tasks in any order, and gives back each with its answer or with the loss of its process."""
 
-    def __call__(self, work: Work[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]: ...
+    def __call__(self, work: WorkerFunction[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]: ...
 
 
 @dataclass
@@ -49,7 +49,7 @@ class InProcess:
 
     worker: Worker
 
-    def __call__(self, work: Work[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]:
+    def __call__(self, work: WorkerFunction[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]:
         for task in tasks:
             yield task, work(self.worker, task)
 
@@ -62,7 +62,7 @@ class Processes:
     listener: Listener
     pool: "Pool | None" = None
 
-    def __call__(self, work: Work[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]:
+    def __call__(self, work: WorkerFunction[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]:
         left = list(tasks)
         while left:
             lost = dict(enumerate(left))
@@ -101,7 +101,7 @@ class Pool:
         arguments = (self._sent, listener.wants_rows, until_closed)
         self._pool = ProcessPoolExecutor(jobs, context, initializer=_join_pool, initargs=arguments)
 
-    def answers(self, work: Work[T, R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
+    def answers(self, work: WorkerFunction[T, R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Numbers of tasks and their answers as they come, until all are done or a process is lost."""
         try:
             with _without_ctrl_c():
@@ -186,7 +186,7 @@ def _end_when_closed(leash: Connection) -> None:
     os._exit(1)
 
 
-def _in_pool(work: Work[T, R], task: T, number: int) -> R:
+def _in_pool(work: WorkerFunction[T, R], task: T, number: int) -> R:
     worker = _WORKER[-1]
     answer = work(worker, task)
     if isinstance(worker.listener, Sender):
@@ -213,7 +213,7 @@ class RayTasks:
 
     on_gpu: bool
 
-    def __call__(self, work: Work[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]:
+    def __call__(self, work: WorkerFunction[T, R], tasks: Sequence[T]) -> Iterator[tuple[T, R | ProcessLostError]]:
         remote = ray.remote(num_cpus=1, num_gpus=int(self.on_gpu))(_silently)
         pending = {remote.remote(work, task): task for task in tasks}
         while pending:
@@ -229,7 +229,7 @@ class RayTasks:
                 yield task, answer
 
 
-def _silently(work: Work[T, R], task: T) -> R:
+def _silently(work: WorkerFunction[T, R], task: T) -> R:
     if not _WORKER:
         _WORKER.append(Worker(Listener()))
     return work(_WORKER[-1], task)

@@ -211,7 +211,7 @@ class Record:
 
     @property
     def outcome(self) -> Outcome:
-        """For tables."""
+        """What tables take of it: its labels, and its result or why it failed."""
         return Outcome(self.cell.labels, self.status.result, self.status.reason, self.cell.row_labels)
 
 

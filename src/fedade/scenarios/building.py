@@ -26,7 +26,7 @@ from fedade.scenarios.labelled import client_rows
 from fedade.scenarios.partition import partition
 from fedade.scenarios.pool_features import PoolAt, PoolFeatures
 from fedade.scenarios.pools import corruption_names, pool_under_corruption
-from fedade.scenarios.pretraining import Progress
+from fedade.scenarios.pretraining import TrainingProgress
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.stream_laws import STREAMS
 from fedade.scenarios.streams import initial_priors, target_priors
@@ -44,7 +44,7 @@ def load_dataset(settings: ScenarioSettings, cache: Path) -> Dataset:
     return tokenised(texts, tokeniser(settings.model), settings.text.max_tokens, cache / "tokens")
 
 
-def build_deployment(settings: ScenarioSettings, device: str, cache: Path, progress: Progress) -> Deployment:
+def build_deployment(settings: ScenarioSettings, device: str, cache: Path, progress: TrainingProgress) -> Deployment:
     """The deployment alone: read from the cache, or trained."""
     dataset = load_dataset(settings, cache)
     return deploy(dataset, partition(dataset, settings), settings, device, cache / "models", progress)
@@ -67,7 +67,7 @@ class Testbed:
     features: PoolFeatures = field(default_factory=PoolFeatures)
     """What the deployed body makes of the examples, as far as anybody has asked."""
     held_out_features: PoolFeatures = field(default_factory=PoolFeatures)
-    """The same of the held-out data."""
+    """What the deployed body makes of the held-out data, as far as anybody has asked."""
 
     def scenario(self, schedule: str, seed: int) -> Scenario:
         """The deployment, the streams of a schedule and a seed, and the clients' own labelled data."""
@@ -99,7 +99,7 @@ class Testbed:
 
 
 def build_testbed(
-    settings: ScenarioSettings, device: str, cache: Path, progress: Progress, precision: Precision = "float32"
+    settings: ScenarioSettings, device: str, cache: Path, progress: TrainingProgress, precision: Precision = "float32"
 ) -> Testbed:
     """The testbed of some settings, whatever their schedule; `cache` keeps what is costly to make."""
     dataset = load_dataset(settings, cache)
@@ -134,7 +134,9 @@ def build_testbed(
     return Testbed(settings, deployment, pools, rows_by_class, corruptions, held_out, device, identity)
 
 
-def build_scenario(settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: Progress) -> Scenario:
+def build_scenario(
+    settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: TrainingProgress
+) -> Scenario:
     """The deployment (the same for every seed) and the streams of one seed."""
     return build_testbed(settings, device, cache, progress).scenario(settings.schedule, seed)
 

@@ -22,7 +22,7 @@ from fedade.scenarios.labelled import refuse_too_many
 from fedade.scenarios.measuring import measured_deployment
 from fedade.scenarios.own_models import FILE, own_deployment
 from fedade.scenarios.partition import Partition, source_prior
-from fedade.scenarios.pretraining import Progress, pretrain
+from fedade.scenarios.pretraining import TrainingProgress, pretrain
 from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
 
 RECIPE_VERSION = 3
@@ -49,7 +49,7 @@ def deployment_key(weights: str, held_out: Labelled, settings: ScenarioSettings)
 
 
 def deploy(
-    dataset: Dataset, parts: Partition, settings: ScenarioSettings, device: str, store: Path, progress: Progress
+    dataset: Dataset, parts: Partition, settings: ScenarioSettings, device: str, store: Path, progress: TrainingProgress
 ) -> Deployment:
     """The deployment of these settings, brought or trained; weights and measurements are kept in the store."""
     refuse_too_many(settings.reference_size, len(parts.held_out))

@@ -15,7 +15,7 @@ from fedade.data.dataset import Labelled
 from fedade.scenarios.gradients import Gradients
 from fedade.scenarios.settings import PretrainingSettings
 
-Progress = Callable[[int, int], None]
+TrainingProgress = Callable[[int, int], None]
 """Called with the epochs done and the epochs in all."""
 
 CHECKPOINT_EPOCHS = 5
@@ -41,7 +41,7 @@ def pretrain(
     data: Labelled,
     settings: PretrainingSettings,
     device: str,
-    progress: Progress,
+    progress: TrainingProgress,
     checkpoint: Path | None = None,
 ) -> dict[str, Tensor]:
     """Weights and statistics after training; a checkpoint, where given, survives a kill and is continued from."""

@@ -117,7 +117,7 @@ class ScenarioSettings(BaseModel):
     weights_digest: str | None = None
     """Which weights and code a brought model has. A run fills it in, and refuses others later."""
     data_digest: str | None = None
-    """The same for the user's own data."""
+    """Which data of the user's own are streamed. A run fills it in, and refuses others later."""
 
     @property
     def shifts_labels(self) -> bool:

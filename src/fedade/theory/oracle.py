@@ -58,7 +58,7 @@ class Losses(NamedTuple):
 
     @classmethod
     def over_time(cls, means: Sequence[tuple[Tensor, Tensor]]) -> "Losses":
-        """From the clients' losses at every timestep."""
+        """Losses `[c, t]` from the clients' losses at every timestep."""
         return cls(*(torch.stack(parts, -1) for parts in zip(*means, strict=True)))
 
 

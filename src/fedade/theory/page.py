@@ -71,11 +71,11 @@ _RECOVERY = (
     ("back: steps", "recovery_back"), ("changes", "changes_back"),
 )  # fmt: skip
 
-Columns = Sequence[tuple[str, str]]
+ColumnTitles = Sequence[tuple[str, str]]
 """Heading and measure; a measure's deviation, where there is one, has its name and `_sd`."""
 
 
-def _table(results: Sequence[TheoryResult], columns: Columns) -> str:
+def _table(results: Sequence[TheoryResult], columns: ColumnTitles) -> str:
     if not results:
         return "None of these runs has one.\n"
     head = ("method", "schedule", "T", *(heading for heading, _ in columns))

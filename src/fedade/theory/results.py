@@ -28,7 +28,7 @@ class TheoryResult:
     schedule: str
     num_timesteps: int
     measures: Mapping[str, float]
-    """By their names in docs/theory.md; what a method does not have is absent."""
+    """Measures by their names in docs/theory.md; what a method does not have is absent."""
 
     def measure(self, name: str) -> float:
         """A measure, NaN where it is absent."""

@@ -20,11 +20,11 @@ from fedade.scenarios.settings import Kind, ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
 
 SEED = 1_000_003
-"""Of all simulated drift; no run uses it by chance."""
+"""Seed of all simulated drift; no run uses it by chance."""
 CLIENTS, TIMESTEPS = 24, 100
 SCHEDULES = ("lin", None, "sin", None, "squ", None, "ber", None)
-"""Of the simulated clients, in turn; None: their data stay as they were. These are half, since what adapting costs them
-is small beside the chance of which samples they meet."""
+"""Schedules of the simulated clients, in turn; None: data stay as they were. These are half, since what adapting costs
+them is small beside the chance of which samples they meet."""
 STRONGEST = {"noise": 0.6, "blur": 3.0, "contrast": 0.85, "brightness": 1.0}
 """Disturbances of inputs at full severity, which are not the benchmarks' corruptions."""
 
@@ -100,7 +100,7 @@ def drift_kind(settings: ScenarioSettings) -> Kind:
 
 
 def without_shift(scenario: Scenario) -> Scenario:
-    """The same clients, whose data stay as they were."""
+    """A scenario of the same clients, whose data stay as they were."""
     streams = scenario.streams
     assert isinstance(streams, ShiftStreams)  # noqa: S101 - simulated drift has no others
     return replace(scenario, streams=replace(streams, schedule=np.zeros_like(streams.schedule)))

@@ -22,17 +22,17 @@ class Stage(NamedTuple):
     """Some trials side by side."""
 
     candidates: Callable[[Method], Sequence[Settings]]
-    """From the best so far to what to try on top of it."""
+    """Given the best so far, settings to try on top of it."""
     worth: float = 0.0
     """How much more accurate a trial must be to be preferred: what moves more of the model should earn it."""
 
 
 TRIALS = 18
-"""Of every method."""
+"""How many trials every method gets."""
 MEASURED_ON = 500
 """Labelled examples that gradients are measured on."""
 WORTH = 0.001
-"""Of accuracy: about two standard errors of a difference between trials."""
+"""Accuracy that a larger step must add: about two standard errors of a difference between trials."""
 DESCENTS = (0.01, 0.03, 0.1, 0.3)
 """Fixed rates to try, by the risk that a first step would remove if the risk were linear, in nats."""
 

@@ -30,9 +30,9 @@ TOLERATED = 0.001
 """Loss of accuracy without any shift."""
 HARM = 3.0
 """How much more than a gain elsewhere a further loss counts."""
-Run = Callable[[Method, Scenario], Rows]
+RunTrial = Callable[[Method, Scenario], Rows]
 """Runs a method through a scenario."""
-Progress = Callable[[int], None]
+TrialProgress = Callable[[int], None]
 SomeMethod = TypeVar("SomeMethod", bound=Method)
 
 
@@ -83,7 +83,7 @@ class Tuning:
         return cls(stored["chosen"], trials, stored["source"])
 
 
-def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None = None) -> Tuning:
+def tune(method: Method, scenario: Scenario, run: RunTrial, progress: TrialProgress | None = None) -> Tuning:
     """Constants that do best on simulated drift, stage by stage; a trial that diverges is lost, not the search."""
     if not is_tunable(method):
         raise FedadeError(f"{type(method).__name__} has no constants to calibrate; set constants to 'set'")
@@ -119,7 +119,7 @@ def tune(method: Method, scenario: Scenario, run: Run, progress: Progress | None
     return Tuning(_plain({**chosen, **_changes(method, best)}), tuple(trials), source)
 
 
-def signal_range(method: FedAde, scenario: Scenario, run: Run) -> SignalRange:
+def signal_range(method: FedAde, scenario: Scenario, run: RunTrial) -> SignalRange:
     """Where S lies while nothing moves (below its 95 % quantile), and where while data drift (up to 99 %)."""
     still = method.model_copy(
         update={
@@ -159,9 +159,9 @@ def tuned_from_store(
     deployment: Deployment,
     held_out: Reference,
     settings: ScenarioSettings,
-    run: Run,
+    run: RunTrial,
     path: Path,
-    progress: Progress | None = None,
+    progress: TrialProgress | None = None,
 ) -> Tuning:
     """The tuning of a method for a deployment: read from the file if it is there, else found and stored."""
     if not path.exists():

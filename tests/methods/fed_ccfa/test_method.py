@@ -8,7 +8,7 @@ from torch.func import vmap
 from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.core.tree import repeat
-from fedade.methods.fed_ccfa.method import FedCcfa, Uplink
+from fedade.methods.fed_ccfa.method import FedCcfa, FedCcfaUplink
 
 from ...helpers import begin, final_world, local_round, observe
 from ..checks import RATE, first_batches, of_client, unlabelled
@@ -25,7 +25,7 @@ def planted(deployment, counts):
     weight = other + 0.05 * torch.randn(CLIENTS, CLASSES, WIDTH, generator=generator)
     classifier = {"head.weight": weight, "head.bias": torch.zeros(CLIENTS, CLASSES)}
     body = repeat(FedCcfa().begin_server(deployment), CLIENTS)
-    return Uplink(body, classifier, classifier, weight, counts)
+    return FedCcfaUplink(body, classifier, classifier, weight, counts)
 
 
 def test_two_planted_groups_are_found_class_by_class_and_kept_apart(scenario_factory):

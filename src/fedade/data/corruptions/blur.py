@@ -9,15 +9,15 @@ from scipy import ndimage, sparse
 
 from fedade.data.corruptions.draws import Draws
 from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import Pixels, Unit, gathered, gaussian, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Unit, gathered, gaussian, levels, unit
 
 
-def gaussian_blur(images: Pixels, _draws: Draws, sigma: float) -> Pixels:
+def gaussian_blur(images: ByteImages, _draws: Draws, sigma: float) -> ByteImages:
     """The plain low-pass filter."""
     return levels(gaussian(unit(images), sigma))
 
 
-def glass_blur(images: Pixels, draws: Draws, sigma: float, passes: int) -> Pixels:
+def glass_blur(images: ByteImages, draws: Draws, sigma: float, passes: int) -> ByteImages:
     """Frosted glass: a blur, pixels displaced by at most one place per pass, a blur."""
     displaced = levels(gaussian(unit(images), sigma))
     for _ in range(passes):
@@ -26,7 +26,7 @@ def glass_blur(images: Pixels, draws: Draws, sigma: float, passes: int) -> Pixel
     return levels(gaussian(unit(displaced), sigma))
 
 
-def pull_pixels(images: Pixels, down: NDArray[np.int64], right: NDArray[np.int64]) -> Pixels:
+def pull_pixels(images: ByteImages, down: NDArray[np.int64], right: NDArray[np.int64]) -> ByteImages:
     """Each pixel takes the value found `down`, `right` of it; both are `[N, H, W]` and -1 or 0.
 
     The reference walks from the last pixel to the first and means to swap two pixels, but its swap
@@ -41,7 +41,7 @@ def pull_pixels(images: Pixels, down: NDArray[np.int64], right: NDArray[np.int64
     return gathered(images, places + moves * (down * width + right))
 
 
-def defocus_blur(images: Pixels, _draws: Draws, radius: float, alias_blur: float) -> Pixels:
+def defocus_blur(images: ByteImages, _draws: Draws, radius: float, alias_blur: float) -> ByteImages:
     """A lens out of focus: every point becomes a disk."""
     kernel = disk(radius, alias_blur)
     return levels(np.stack([cv2.filter2D(image, -1, kernel) for image in unit(images)]))
@@ -57,13 +57,13 @@ def disk(radius: float, alias_blur: float) -> Unit:
     return np.asarray(cv2.GaussianBlur(aliased / aliased.sum(), (3, 3), sigmaX=alias_blur), dtype=np.float32)
 
 
-def motion_blur(images: Pixels, draws: Draws, radius: int, sigma: float) -> Pixels:
+def motion_blur(images: ByteImages, draws: Draws, radius: int, sigma: float) -> ByteImages:
     """A camera that moves along a line, within 45 degrees of the horizontal."""
     angles = np.deg2rad(draws.uniform((), -45, 45))
     return motion_blurred(images, angles, radius, sigma)
 
 
-def motion_blurred(layers: Pixels, angles: Unit, radius: int, sigma: float) -> Pixels:
+def motion_blurred(layers: ByteImages, angles: Unit, radius: int, sigma: float) -> ByteImages:
     """Layers `[N, H, W, C]`, each blurred along its own angle (radians), as ImageMagick does it.
 
     Its kernel is one half of a gaussian, 2 radius + 1 taps long, laid on the nearest pixels of the
@@ -90,7 +90,7 @@ def motion_blurred(layers: Pixels, angles: Unit, radius: int, sigma: float) -> P
     return np.rint(blurred).astype(np.uint8)
 
 
-def zoom_blur(images: Pixels, _draws: Draws, largest_zoom: float) -> Pixels:
+def zoom_blur(images: ByteImages, _draws: Draws, largest_zoom: float) -> ByteImages:
     """A camera that moves towards its subject: the mean of ever larger zooms and the image."""
     count, height, width, channels = images.shape
     columns = unit(images).transpose(1, 2, 0, 3).reshape(height * width, count * channels)

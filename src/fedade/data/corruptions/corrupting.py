@@ -7,7 +7,7 @@ import numpy as np
 
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions.draws import Draws
-from fedade.data.corruptions.pixels import Pixels
+from fedade.data.corruptions.pixels import ByteImages
 from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY
 
 SMALLEST_SIDE, LARGEST_SIDE = 16, 128
@@ -17,7 +17,7 @@ SMALLEST_SIDE, LARGEST_SIDE = 16, 128
 _CHUNK = 128
 
 
-def corrupt(images: Pixels, name: str, severity: int, seed: int = 0) -> Pixels:
+def corrupt(images: ByteImages, name: str, severity: int, seed: int = 0) -> ByteImages:
     """Images `[N, H, W, 3]` with the named corruption; severity 0 returns them unchanged.
 
     The result for an image is determined by its pixels, the corruption, the severity and the seed:
@@ -45,7 +45,7 @@ def corrupt(images: Pixels, name: str, severity: int, seed: int = 0) -> Pixels:
     return corrupted
 
 
-def check_request(images: Pixels, name: str, severity: int, seed: int) -> None:
+def check_request(images: ByteImages, name: str, severity: int, seed: int) -> None:
     """Raise a FedadeError, naming what is allowed, unless `corrupt` can do this."""
     if name not in CORRUPTIONS:
         raise FedadeError(f"unknown corruption {name!r}; choose one of {', '.join(CORRUPTIONS)}")

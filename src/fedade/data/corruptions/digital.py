@@ -8,19 +8,19 @@ from PIL import Image
 
 from fedade.data.corruptions.draws import Draws
 from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import Pixels, Unit, gathered, gaussian, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Unit, gathered, gaussian, levels, unit
 
 _DEPTH_OF_RED = np.array([0, 1, 1], dtype=np.float32)
 
 
-def contrast(images: Pixels, _draws: Draws, factor: float) -> Pixels:
+def contrast(images: ByteImages, _draws: Draws, factor: float) -> ByteImages:
     """Each channel is drawn towards its mean over the image."""
     clean = unit(images)
     means = clean.mean(axis=(1, 2), keepdims=True)
     return levels((clean - means) * factor + means)
 
 
-def brightness(images: Pixels, _draws: Draws, added: float) -> Pixels:
+def brightness(images: ByteImages, _draws: Draws, added: float) -> ByteImages:
     """HSV value raised; hue and saturation stay, so the channels are scaled by one factor."""
     clean = unit(images)
     value = clean.max(axis=-1, keepdims=True)
@@ -29,7 +29,7 @@ def brightness(images: Pixels, _draws: Draws, added: float) -> Pixels:
     return levels(np.where(is_black, raised, clean * (raised / np.where(is_black, 1, value))))
 
 
-def saturate(images: Pixels, _draws: Draws, factor: float, added: float) -> Pixels:
+def saturate(images: ByteImages, _draws: Draws, factor: float, added: float) -> ByteImages:
     """HSV saturation scaled and raised; hue and value stay.
 
     A channel lies below the value by value * saturation * depth, where depth (0 to 1) is set by the
@@ -44,18 +44,18 @@ def saturate(images: Pixels, _draws: Draws, factor: float, added: float) -> Pixe
     return levels(value * (1 - np.clip(saturation * factor + added, 0, 1) * depth))
 
 
-def jpeg_compression(images: Pixels, _draws: Draws, quality: int) -> Pixels:
+def jpeg_compression(images: ByteImages, _draws: Draws, quality: int) -> ByteImages:
     """Saved as JPEG and read back."""
     return np.stack([_through_jpeg(image, quality) for image in images])
 
 
-def _through_jpeg(image: Pixels, quality: int) -> Pixels:
+def _through_jpeg(image: ByteImages, quality: int) -> ByteImages:
     encoded = BytesIO()
     Image.fromarray(image).save(encoded, "JPEG", quality=quality)
     return np.asarray(Image.open(encoded))
 
 
-def pixelate(images: Pixels, _draws: Draws, scale: float) -> Pixels:
+def pixelate(images: ByteImages, _draws: Draws, scale: float) -> ByteImages:
     """Shrunk and enlarged again with a box filter."""
     height, width = images.shape[1:3]
     small, full = (int(width * scale), int(height * scale)), (width, height)
@@ -63,7 +63,7 @@ def pixelate(images: Pixels, _draws: Draws, scale: float) -> Pixels:
     return np.stack([np.asarray(Image.fromarray(image).resize(small, box).resize(full, box)) for image in images])
 
 
-def elastic_transform(images: Pixels, draws: Draws, stretch: float, smoothness: float, affine: float) -> Pixels:
+def elastic_transform(images: ByteImages, draws: Draws, stretch: float, smoothness: float, affine: float) -> ByteImages:
     """A random affine map, then a smooth random displacement; constants are shares of the side."""
     height, width = images.shape[1:3]
     side = min(height, width)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedade.data.corruptions.pixels import Pixels, Unit
+from fedade.data.corruptions.pixels import ByteImages, Unit
 
 Shape = tuple[int, ...]
 
@@ -21,7 +21,7 @@ class Draws:
     change what an image receives. Every draw has the image as its first axis.
     """
 
-    images: Pixels
+    images: ByteImages
     address: str
 
     @cached_property
@@ -52,7 +52,7 @@ class Draws:
         return drawn
 
 
-def _generator(image: Pixels, address: str) -> np.random.Generator:
+def _generator(image: ByteImages, address: str) -> np.random.Generator:
     digest = hashlib.blake2b(f"{address}/{image.shape}/".encode(), digest_size=16)
     digest.update(image.tobytes())
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest.digest(), "little")))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import Pixels, Unit, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Unit, levels, unit
 
 Points = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ _ICE = np.array([0.80, 0.91, 1.0], dtype=np.float32)
 _BUILDING = Lock()
 
 
-def frost_textures() -> Pixels:
+def frost_textures() -> ByteImages:
     """Five frosted panes, `[5, 200, 200, 3]`, the same on every call.
 
     Each is made at the size of a photograph, from feathers of ice (branching strokes) on a pane of
@@ -35,14 +35,14 @@ def frost_textures() -> Pixels:
 
 
 @cache
-def _textures() -> Pixels:
+def _textures() -> ByteImages:
     panes = [_pane(np.random.Generator(np.random.Philox(key=number))) for number in range(NUM_TEXTURES)]
     textures = np.stack([cv2.resize(pane, (0, 0), fx=_SCALE, fy=_SCALE) for pane in panes]).astype(np.uint8)
     textures.flags.writeable = False
     return textures
 
 
-def _pane(generator: np.random.Generator) -> Pixels:
+def _pane(generator: np.random.Generator) -> ByteImages:
     thickness = _frozen_places(_fractal_noise(generator, coarsest=3), clear_share=generator.uniform(0.2, 0.45))
     ridges = (1 - np.abs(2 * _fractal_noise(generator, coarsest=12) - 1)) ** 3
     ice = thickness * (0.3 + 0.6 * ridges) + (0.25 + 0.75 * thickness) * 0.6 * _feathers(generator)

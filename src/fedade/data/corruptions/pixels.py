@@ -11,7 +11,7 @@ from scipy import ndimage
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-Pixels = NDArray[np.uint8]
+ByteImages = NDArray[np.uint8]
 """Images as stored: `[N, H, W, 3]`, levels 0..255."""
 
 Unit = NDArray[np.float32]
@@ -22,12 +22,12 @@ Unit = NDArray[np.float32]
 _TRUNCATION_GUARD = np.float32(1e-3)
 
 
-def unit(images: Pixels) -> Unit:
+def unit(images: ByteImages) -> Unit:
     """Levels 0..255 as floats in [0, 1]."""
     return images.astype(np.float32) / np.float32(255)
 
 
-def levels(images: Unit) -> Pixels:
+def levels(images: Unit) -> ByteImages:
     """Floats, clipped to [0, 1], as levels 0..255: truncated, as CIFAR-10-C was."""
     return (np.clip(images, 0, 1) * np.float32(255) + _TRUNCATION_GUARD).astype(np.uint8)
 

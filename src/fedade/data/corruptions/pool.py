@@ -8,13 +8,13 @@ import numpy as np
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions.corrupting import check_request, corrupt
-from fedade.data.corruptions.pixels import Pixels
+from fedade.data.corruptions.pixels import ByteImages
 
 ALGORITHM_VERSION = 1
 """Raised whenever a corruption's pixels change, so that older cached images are not used again."""
 
 
-def digest_of(images: Pixels) -> str:
+def digest_of(images: ByteImages) -> str:
     """A name that two arrays of images share only if they are the same."""
     digest = hashlib.blake2b(f"{images.shape}/".encode(), digest_size=16)
     digest.update(np.ascontiguousarray(images).data)
@@ -22,8 +22,8 @@ def digest_of(images: Pixels) -> str:
 
 
 def corrupted_pool(
-    images: Pixels, name: str, severity: int, seed: int, cache_dir: Path | None, digest: str | None = None
-) -> Pixels:
+    images: ByteImages, name: str, severity: int, seed: int, cache_dir: Path | None, digest: str | None = None
+) -> ByteImages:
     """What `corrupt` returns, as a read-only memory map of a file in `cache_dir`, if one is given.
 
     The file is named by a hash of all that determines it; who asks for many corruptions of the same images computes
@@ -44,17 +44,17 @@ def corrupted_pool(
     return cached
 
 
-def _memory_map(path: Path, shape: tuple[int, ...]) -> Pixels | None:
+def _memory_map(path: Path, shape: tuple[int, ...]) -> ByteImages | None:
     """The array in the file, or None where the file is missing, cut short or another array."""
     try:
-        array: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: ByteImages = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     is_ours = isinstance(array, np.memmap) and array.dtype == np.uint8 and array.shape == shape
     return array if is_ours else None
 
 
-def _write(path: Path, images: Pixels) -> None:
+def _write(path: Path, images: ByteImages) -> None:
     try:
         storage.write_array(path, images)
     except FedadeError as failure:

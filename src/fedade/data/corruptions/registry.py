@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fedade.data.corruptions import blur, digital, noise, weather
-from fedade.data.corruptions.pixels import Pixels
+from fedade.data.corruptions.pixels import ByteImages
 
 Constants = tuple[float, ...]
 
@@ -21,7 +21,7 @@ MAX_SEVERITY = 5
 class Corruption:
     """A transform `(images, draws, *constants) -> images` and its constants, mildest first."""
 
-    transform: Callable[..., Pixels]
+    transform: Callable[..., ByteImages]
     constants: tuple[Constants, Constants, Constants, Constants, Constants]
 
 

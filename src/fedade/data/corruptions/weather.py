@@ -6,7 +6,7 @@ from fedade.data.corruptions.blur import clipped_zoom, motion_blurred
 from fedade.data.corruptions.draws import Draws
 from fedade.data.corruptions.frost_textures import frost_textures
 from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import Pixels, Unit, gaussian, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Unit, gaussian, levels, unit
 
 _WATER = unit(np.array([175, 238, 238], dtype=np.uint8))
 _MUD = unit(np.array([63, 42, 20], dtype=np.uint8))
@@ -14,7 +14,7 @@ _EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], dtype=np.float32)
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
-def fog(images: Pixels, draws: Draws, thickness: float, decay: float) -> Pixels:
+def fog(images: ByteImages, draws: Draws, thickness: float, decay: float) -> ByteImages:
     """A bank of plasma is added, and the sum dimmed back to the image's own maximum."""
     height, width = images.shape[1:3]
     clean = unit(images)
@@ -55,7 +55,7 @@ def plasma(draws: Draws, side: int, decay: float) -> Unit:
     return heights
 
 
-def frost(images: Pixels, draws: Draws, kept: float, frosted: float) -> Pixels:
+def frost(images: ByteImages, draws: Draws, kept: float, frosted: float) -> ByteImages:
     """A random crop of a frost texture is laid over the dimmed image.
 
     The textures are procedural (`frost_textures`): the photographs behind the official CIFAR-10-C are
@@ -71,7 +71,7 @@ def frost(images: Pixels, draws: Draws, kept: float, frosted: float) -> Pixels:
 
 
 def snow(
-    images: Pixels,
+    images: ByteImages,
     draws: Draws,
     mean: float,
     spread: float,
@@ -80,7 +80,7 @@ def snow(
     radius: int,
     sigma: float,
     kept: float,
-) -> Pixels:
+) -> ByteImages:
     """Flakes blown in one direction, and their half-turn, over an image that is whitened."""
     height, width = images.shape[1:3]
     noise = mean + spread * draws.normal((height, width))
@@ -96,7 +96,7 @@ def snow(
 
 
 def spatter(
-    images: Pixels,
+    images: ByteImages,
     draws: Draws,
     mean: float,
     spread: float,
@@ -104,7 +104,7 @@ def spatter(
     threshold: float,
     strength: float,
     is_mud: bool,
-) -> Pixels:
+) -> ByteImages:
     """Drops on the lens: water at low severities, mud at high ones.
 
     `strength` is the opacity of water and the softness of mud.
@@ -119,7 +119,7 @@ def spatter(
     return levels(unit(images) + sheen * (np.float32(strength) * _WATER))
 
 
-def _wet_sheen(liquid: Pixels) -> Unit:
+def _wet_sheen(liquid: ByteImages) -> Unit:
     """How brightly water of the given depth `[H, W]` shines: embossed drops, at most 1."""
     distance = cv2.distanceTransform(255 - cv2.Canny(liquid, 50, 150), cv2.DIST_L2, 5)
     relief = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))

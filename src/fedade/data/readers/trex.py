@@ -56,7 +56,7 @@ class Trex:
 
     source: Path
     relations: tuple[Relation, ...]
-    """Those with facts."""
+    """Relations that have facts."""
     facts: Mapping[str, tuple[Fact, ...]]
     further: Mapping[str, tuple[Fact, ...]]
     """Facts that are not LAMA's and have no sentences."""

@@ -8,7 +8,7 @@ ROWS = {method: SuiteRow(name, method) for method, name in METHODS.items()}
 """The ten methods of the paper's first table, by their registered names."""
 
 PAPER = tuple(ROWS.values())
-"""The same in the paper's order."""
+"""The ten methods in the paper's order."""
 
 PRINTED_ROW = SuiteRow("Fed-ADE (as printed)", "fed-ade", PRINTED)
 PRINTED_TEXTS_ROW = SuiteRow("Fed-ADE (as printed)", "fed-ade", PRINTED_TEXTS)

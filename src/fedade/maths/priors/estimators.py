@@ -179,10 +179,10 @@ def posterior_modes(
     return prior.to(probabilities.dtype)
 
 
-Estimate = Callable[[ConfusionFactors, Tensor, Tensor, int], Tensor]
+EstimatePrior = Callable[[ConfusionFactors, Tensor, Tensor, int], Tensor]
 """From factors of M, a batch's outputs, and the mean output and the number of the reference data."""
 
-ESTIMATORS: Mapping[str, Estimate] = {
+ESTIMATORS: Mapping[str, EstimatePrior] = {
     "simplex_ls": lambda factors, batch, _, __: simplex_least_squares(factors, mean_prediction(batch)),
     "inv": lambda factors, batch, _, __: inverse(factors, mean_prediction(batch)),
     "pinv_simplex": lambda factors, batch, _, __: pseudo_inverse_simplex(factors, mean_prediction(batch)),

@@ -50,7 +50,7 @@ class Atlas(Method[AtlasClient]):
     pool: Literal["theorem", "released", "single"] = "theorem"
     """Step sizes of the paper's theorem, of its released code, or UOGD's only one."""
     step_sizes: tuple[NonNegativeFloat, ...] = ()
-    """In place of the pool, where given."""
+    """Step sizes in place of the pool, where given."""
     prior: Estimator = "simplex_ls"
     horizon: int = Field(100, ge=1)
     """T of the step sizes and of Hedge's rate."""

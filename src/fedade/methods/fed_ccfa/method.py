@@ -58,7 +58,7 @@ class FedCcfaClient(NamedTuple):
     body_state: OptimiserState
 
 
-class Uplink(NamedTuple):
+class FedCcfaUplink(NamedTuple):
     """What a participant sends."""
 
     body: dict[str, Tensor]
@@ -78,7 +78,7 @@ class Samples(NamedTuple):
     trust: Tensor
 
 
-class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
+class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
     """Classifier clustering and feature alignment."""
 
     labels: LabelSource = "unsup"
@@ -95,7 +95,7 @@ class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
     balanced_epochs: int = Field(5, ge=0)
     """Epochs of the head on balanced samples."""
     balanced_samples: int = Field(5, ge=1)
-    """Per class, at most; fewer where some class has fewer."""
+    """Most balanced samples per class; fewer where some class has fewer."""
     classifier_epochs: int = Field(1, ge=0)
     """Epochs of the head."""
     body_epochs: int = Field(5, ge=0)
@@ -142,7 +142,9 @@ class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
             plan |= {"prior": ctx.prior.to(plan["prior"].dtype)}
         return state, plan | {"trusted": self._samples(ctx, plan["prior"]).trust.mean(-1)}
 
-    def local_round(self, ctx: RoundContext, state: FedCcfaClient, plan: Plan) -> tuple[FedCcfaClient, Plan, Uplink]:
+    def local_round(
+        self, ctx: RoundContext, state: FedCcfaClient, plan: Plan
+    ) -> tuple[FedCcfaClient, Plan, FedCcfaUplink]:
         """A balanced classifier to be compared by, then the own classifier, then the body under it."""
         deployment, samples = ctx.deployment, self._samples(ctx, plan["prior"])
         balanced, classifier, moments = self._classifiers(ctx, state, plan, samples)
@@ -153,7 +155,7 @@ class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
         features = _classifier_inputs(deployment, body, samples.inputs)
         prototypes = class_means(features, samples.labels, samples.trust, deployment.num_classes)
         counts = class_totals(samples.labels, samples.trust, deployment.num_classes)
-        return state._replace(body_state=moments), plan, Uplink(body, classifier, balanced, prototypes, counts)
+        return state._replace(body_state=moments), plan, FedCcfaUplink(body, classifier, balanced, prototypes, counts)
 
     def personalise(self, ctx: RoundContext, state: FedCcfaClient, plan: Plan) -> tuple[FedCcfaClient, Plan]:
         """Take over the clusters' classifier rows and anchors; an older anchor stays where none came."""
@@ -173,7 +175,7 @@ class FedCcfa(FederatedMethod[FedCcfaClient, Uplink]):
         return {name: value for name, value in trainable(deployment).items() if name not in classifier}
 
     def aggregate(
-        self, deployment: Deployment, shared: Shared, uplinks: Uplink, weights: Tensor
+        self, deployment: Deployment, shared: Shared, uplinks: FedCcfaUplink, weights: Tensor
     ) -> tuple[Shared, ClassKnowledge]:
         """Bodies are averaged over all; classifier rows and prototypes within clusters, one class at a time."""
         clusters = within_clusters(
