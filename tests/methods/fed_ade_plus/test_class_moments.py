@@ -5,7 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.methods.fed_ade_plus.class_moments import Shift, believed, class_moments, expected_under, explained_share
+from fedade.methods.fed_ade_plus.class_moments import (
+    Shift,
+    believed,
+    class_moments,
+    expected_under,
+    explained_share,
+    greatest_share,
+)
 from fedade.methods.fed_ade_plus.conditions import Residual
 
 from ...maths.samples import QUICK
@@ -57,6 +64,26 @@ def test_the_explained_share_grows_with_the_distance_of_the_classes():
     assert shares == sorted(shares)
     assert shares[0] < 0.01
     assert shares[-1] > 0.9
+
+
+def test_few_labelled_samples_make_the_explained_share_neither_smaller_nor_greater():
+    """Means that were drawn together for being noisy are as far apart as the classes are, not less."""
+    many, few = (
+        torch.stack(
+            [explained_share(class_moments(*samples(seed, number, apart=0.6)[:2], CLASSES)) for seed in range(200)]
+        ).mean()
+        for number in (4000, 5 * CLASSES)
+    )
+    assert abs(float(few - many)) < 0.02
+
+
+def test_the_greatest_share_comes_down_to_the_explained_one_as_samples_come_in():
+    margins = []
+    for number in (20, 200, 20_000):
+        moments = class_moments(*samples(0, number, apart=0.6)[:2], CLASSES)
+        margins.append(float(greatest_share(moments) - explained_share(moments)))
+    assert margins[0] > margins[1] > margins[2] > 0
+    assert margins[2] < 0.005
 
 
 @QUICK

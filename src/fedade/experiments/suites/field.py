@@ -24,7 +24,7 @@ STREAMS = {
 _METHODS = (
     "bn-adapt", "tent", "sar", "cotta", "atp", "lame", "note", "rotta", "delta", "roid", "tribe", "hybrid-ttn",
     "unitta", "deyo", "poem", "fed-the-plus", "fed-ctta", "pfed-bbn", "fed-tsa", "prior-em", "fed-ade",
-    "fed-ade-plus",
+    "fed-ade-plus", "fed-ade-plus-federated",
 )  # fmt: skip
 
 _ROWS = (

@@ -21,6 +21,10 @@ LEAST_SPREAD = 0.05
 """Of a channel's variance, as a share of its layer's mean: one that no sample moved
 would prove anything once it moves."""
 
+SHARE_DOUBT = 0.5
+"""By how many standard deviations of one channel a layer's explained share may be greater than it seems: the mean over
+channels, which resemble each other, is about twice as sure as one of them."""
+
 
 class ClassMoments(NamedTuple):
     """A value per sample and channel, seen through its classes."""
@@ -56,7 +60,26 @@ def class_moments(values: Float[Tensor, "*B N C"], labels: Int[Tensor, " N"], nu
 
 def explained_share(moments: ClassMoments) -> Float[Tensor, "*B"]:
     """Share of the values' variance that lies between the classes, in [0, 1], mean over the channels."""
-    between = (moments.means - moments.means.mean(-2, keepdim=True)).square().mean(-2)
+    return _share(moments, doubt=0.0)
+
+
+def greatest_share(moments: ClassMoments) -> Float[Tensor, "*B"]:
+    """The explained share as large as it may be, since few labelled samples show it only roughly."""
+    return _share(moments, doubt=SHARE_DOUBT)
+
+
+def _share(moments: ClassMoments, doubt: float) -> Float[Tensor, "*B"]:
+    """With the classes' variance taken to be greater by so many standard deviations of its estimate.
+
+    The means were drawn together to s of their distances, s = 1 − noise / spread: their spread is s² of what was seen,
+    while s of it is what the classes are apart.
+    """
+    freedom = max(1, moments.means.shape[-2] - 1)
+    drawn = (moments.means - moments.means.mean(-2, keepdim=True)).square().sum(-2) / freedom
+    noise = moments.within * moments.scarcity.mean()
+    between = (drawn + (drawn.square() + 4 * noise * drawn).sqrt()) / 2
+    deviation = ((2 * between + noise) * noise * 2 / freedom).sqrt()
+    between = (between + doubt * deviation) * freedom / (freedom + 1)
     total = (between + moments.within).clamp(min=torch.finfo(between.dtype).tiny)
     return (between / total).mean(-1)
 

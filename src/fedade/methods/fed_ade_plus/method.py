@@ -30,6 +30,7 @@ from fedade.maths.losses.entropy import entropy
 from fedade.maths.priors.calibration import apply_temperature
 from fedade.maths.priors.reweighting import reweight
 from fedade.methods.fed_ade_plus import regimes
+from fedade.methods.fed_ade_plus.biases import FEATURE_BIAS, uncorrected_bias
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
     Corrected,
     at_most,
@@ -52,10 +53,6 @@ from fedade.parts.participation import phase_states
 from fedade.parts.rates import RateBounds
 from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.training import Training
-
-FEATURE_BIAS = 8.0
-"""How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
-they were never trained on."""
 
 Correction = Literal["class-aware", "batch", "none"]
 
@@ -237,8 +234,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
     def _settle(self, ctx: ClientContext, state: FedAdePlusClient, known: Regimes) -> tuple[Corrected, Reading]:
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
-        deployment, model = ctx.deployment, self._model(ctx, state)
-        past = self._past(ctx, state)
+        deployment, model, past = ctx.deployment, self._model(ctx, state), self._past(ctx, state)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
 
         def passing(prior: Tensor, layers: frozenset[str], doubt: float) -> Corrected:
@@ -248,11 +244,11 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         if self.correction == "batch":
             corrected = passing(deployment.source_prior, everywhere, 0.0)
             return corrected, self._read(deployment, known, corrected)
-        expected = regimes.forecast(known, deployment.source_prior)
+        expected, plain = regimes.forecast(known, deployment.source_prior), plain_layers(deployment) & everywhere
         if FEATURES in everywhere:
             corrected = self._surer_explanation(ctx, known, model, expected, past)
             return corrected, self._read(deployment, known, corrected)
-        first = passing(expected, plain_layers(deployment) & everywhere, self.doubt)
+        first = passing(expected, plain, self.doubt)
         reading = self._read(deployment, known, first)
         little = first.trust <= self.settled
         waits = not (mapped() or little.is_cuda)  # what is mapped or recorded cannot depend on a value
@@ -262,7 +258,11 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         if kept is not None and waits and bool(kept.trust <= self.settled):
             deployment.network.count_pass(len(ctx.inputs))
             return kept, reading
-        corrected = passing(reading.prior, everywhere, self.doubt)
+        prior = reading.prior
+        if kept is not None and everywhere and not plain:  # nothing was corrected yet, and all layers say how far off
+            bias = uncorrected_bias(deployment, first.seen, prior)
+            prior = self._read(deployment, known, first._replace(trust=kept.trust), bias).prior
+        corrected = passing(prior, everywhere, self.doubt)
         second = corrected, self._read(deployment, known, corrected)
         if waits or kept is None:
             return second
@@ -283,11 +283,11 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         )
         return surer(by_classes, by_inputs, deployment.temperature)
 
-    def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected) -> Reading:
+    def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected, bias: Tensor | float = 1) -> Reading:
         temperature = deployment.temperature * (1 + self.softening * corrected.trust)
         probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
         expected_error = 1 - probabilities.amax(-1).mean()
-        allowance = self.allowance * (FEATURE_BIAS if self._reads_features(deployment) else 1.0)
+        allowance = self.allowance * (FEATURE_BIAS if self._reads_features(deployment) else bias)
         return regimes.read(
             known,
             probabilities,

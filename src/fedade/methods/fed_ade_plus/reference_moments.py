@@ -12,13 +12,14 @@ from torch import Tensor
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Watching
 from fedade.kernels import channel_moments
-from fedade.methods.fed_ade_plus.class_moments import ClassMoments, class_moments, explained_share
+from fedade.methods.fed_ade_plus.class_moments import ClassMoments, class_moments, greatest_share
 
 FEATURES = "features"
 """The layer that stands for the features before the head, where a model has no BatchNorm."""
 
 PLAIN_SHARE = 0.25
-"""Layers whose per-sample means the class explains by less than this can be corrected before the prior is known."""
+"""Layers whose per-sample means the class surely explains by less than this can be corrected before the prior is
+known."""
 
 
 class LayerGroup(NamedTuple):
@@ -87,7 +88,7 @@ def _at_once(inputs: Tensor) -> int:
 
 def _plain_layers(deployment: Deployment) -> frozenset[str]:
     moments = reference_moments(deployment)
-    shares = torch.stack([explained_share(both)[0] for both in moments.values()]).tolist()
+    shares = torch.stack([greatest_share(both)[0] for both in moments.values()]).tolist()
     return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < PLAIN_SHARE)
 
 
