@@ -3,8 +3,8 @@
     python -m tests.soak_length --timesteps 3000
 
 Memory, open files and what is kept on disk beside the rows of the trace are read all along. From the middle of a run
-to its end none of them may rise: what grows by little in an hour ends a fleet that runs for years. The fleet is a server
-and two clients in one process, with real messages and real files.
+to its end none of them may rise: what grows by little in an hour ends a fleet that runs for years. The fleet is a
+server and a client in one process, with real messages and real files.
 """
 
 import argparse
@@ -108,14 +108,14 @@ class _ForgetfulGrid(InProcessGrid):
 
 
 def fleet(folder: Path, timesteps: int) -> list[Reading]:
-    """A long run of a server and two clients, with a monitor each."""
-    names = ["ada", "bob"]
+    """A long run of a server and a client."""
+    names = ["ada"]
     flower = {
         "stream": {"kind": "import", "path": "tests.soak_length:batches"},
         "clients": names,
         "share": ["learning_rate", "s"],
     }
-    above = {"scenario": {"num_clients": 2, "num_timesteps": timesteps}, "flower": flower}
+    above = {"scenario": {"num_clients": 1, "num_timesteps": timesteps}, "flower": flower}
     init_app(folder / "app", merged(merged(SETTINGS, {"protocol": {"rounds": 1}}), above), lambda *_: None)
     task, stored = read_task(folder / "app"), folder / "app" / DEPLOYMENT
     nodes = {
@@ -124,12 +124,12 @@ def fleet(folder: Path, timesteps: int) -> list[Reading]:
     }
     grid = _ForgetfulGrid(client_app(folder / "app"), nodes, {})
     readings: list[Reading] = []
-    turns, every = [0], 2 * max(1, timesteps // READINGS)
+    turns, every = [0], max(1, timesteps // READINGS)
 
     def tamper(_node: int, reply: Any) -> Any:
         turns[0] += 1
         if turns[0] % every == 0:
-            readings.append(read(turns[0] // 2, [folder / "state", folder / "out"], turns[0]))
+            readings.append(read(turns[0], [folder / "state", folder / "out"], turns[0]))
         return reply
 
     grid.tamper = tamper
