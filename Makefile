@@ -32,9 +32,11 @@ check: setup
 test-slow: setup browser
 	$(BIN)/python -m pytest -m slow
 
-# Two hundred kills at random moments; hours on a small machine.
+# Two hundred kills of runs and fifty of a fleet at random moments, and runs of thousands of timesteps; hours on a small machine.
 soak: setup
 	$(BIN)/python -m tests.soak --kills 200
+	$(BIN)/python -m tests.soak_fleet --kills 50
+	$(BIN)/python -m tests.soak_length --timesteps 3000
 
 golden: setup
 	FEDADE_REWRITE_GOLDEN=1 $(BIN)/python -m pytest tests/golden

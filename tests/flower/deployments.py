@@ -1,5 +1,6 @@
 """Real Flower programs for tests: a simulation engine, and federations whose parts can be killed."""
 
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -100,7 +101,13 @@ class Live:
     def submit(self, **run_config: str) -> None:
         """Start the run."""
         said = {"out": str(self.out), **run_config}
-        submit(str(self.folder / "app"), CONNECTION, said, self.federation.environment)
+        self.run = submit(str(self.folder / "app"), CONNECTION, said, self.federation.environment)
+
+    def server_log(self) -> str:
+        """What the server said in the run that was submitted last."""
+        words = [flower_program("flwr"), "log", str(self.run), CONNECTION, "--show"]
+        environment = self.federation.environment
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
 
     def wait(self, seconds: float = 300.0) -> dict[str, Any]:
         """Until the run has ended; its status."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.flower.app_template import write_app
 from fedade.flower.certificates import LOOPBACK, NodeFiles, make_certificates
@@ -18,12 +19,17 @@ from fedade.flower.flwr_commands import flwr, submit
 from fedade.flower.names import CONNECTION
 from fedade.flower.processes import Process, ProcessGroup
 from fedade.flower.run_folder import read_status
+from fedade.flower.server_app import adapt
+from fedade.flower.wire import TURN
 
-from .deployments import ended, until
+from .deployments import Live, ended, until
+from .hostile import turn_of
+from .hostile_answers import ALL, ANSWERS, HONEST, LIARS, TIMESTEPS, own_up
 from .traces import assert_same, simulated, told
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parent.parent.parent
 EVIL = "\nPath({marker!r}).write_text('a stranger was here')\n"
 
 
@@ -105,3 +111,43 @@ def refuse_outsider(folder, port: int) -> None:
         while eve.ended() is None and time.monotonic() < deadline:
             time.sleep(0.2)
         assert eve.ended() not in (None, 0)
+
+
+def test_thirty_hostile_answers_and_rows_are_each_refused_and_named_and_harm_nobody(make_task, make_grid, tmp_path):
+    task = make_task(
+        scenario={"num_clients": HONEST + LIARS, "num_timesteps": TIMESTEPS},
+        protocol={"rounds": 1, "participation": 1.0},
+        flower={"quorum": HONEST / (HONEST + LIARS), "retries": 0, "outlier_factor": None},
+    )
+    names = task.flower.clients
+    configs = [{"client": name, "state-dir": str(tmp_path / "states")} for name in names]
+    with ProcessGroup() as processes:
+        live = Live(processes, task, tmp_path, secure=True)
+        processes.start(live.federation.nodes("honest", configs[:HONEST]))
+        liars = live.federation.nodes("liars", configs[HONEST:])
+        liars.command = [word if word != "fedade" else "tests.flower.hostile_node" for word in liars.command]
+        liars.environment = {**liars.environment, "PYTHONPATH": str(ROOT)}
+        processes.start(liars)
+        live.submit()
+        status = live.wait()
+        said = live.server_log()
+    assert len(ALL) >= 30
+    assert status["refused"] == dict.fromkeys(names[HONEST:], TIMESTEPS)
+    for number, (_, reason) in enumerate(ALL):
+        kind, name = "answer" if number < len(ANSWERS) else "row", names[HONEST + number % LIARS]
+        lines = [line for line in said.splitlines() if f"{kind} of {name} refused: " in line]
+        assert any(reason in line for line in lines), (number, reason, lines)
+
+    grid = make_grid(task)
+
+    def tamper(node, reply):
+        liar = int(grid.nodes[node]["client"][-1]) - HONEST
+        if reply.metadata.message_type == TURN and liar >= 0:
+            own_up(reply.content, liar, turn_of(grid.sent[-1]))
+        return reply
+
+    grid.tamper = tamper
+    adapt(task, grid, tmp_path / "spared")
+    found, expected = told(task, tmp_path / "out"), told(task, tmp_path / "spared")
+    for number in range(HONEST):
+        assert_same(trace.where(found, client=number), trace.where(expected, client=number))

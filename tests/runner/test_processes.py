@@ -12,8 +12,6 @@ import pytest
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
-from fedade.core.events import Listener
-from fedade.runner.executors import Processes
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which `nohup`, above the test, would have it ignore
 
@@ -22,7 +20,23 @@ def work(worker, folder):
     time.sleep(300)
 
 if __name__ == "__main__":
+    from fedade.core.events import Listener
+    from fedade.runner.executors import Processes
+
     list(Processes(2, Listener())(work, [sys.argv[1]] * 2))
+"""
+
+SLOW_IMPORT = """
+import os, sys, time
+from pathlib import Path
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch" and "--multiprocessing-fork" in sys.orig_argv:
+            Path(os.environ["TEST_MARK"], f"importing-{os.getpid()}").touch()
+            time.sleep(120)
+
+sys.meta_path.insert(0, Slow())
 """
 
 
@@ -61,3 +75,28 @@ def test_workers_end_with_the_run_that_started_them(tmp_path, number):
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left
+
+
+@pytest.mark.slow  # two processes import PyTorch
+def test_workers_end_with_a_run_that_is_killed_while_they_begin(tmp_path):
+    """They are on their leash before they import anything that takes long."""
+    if not Path("/proc").is_dir():
+        pytest.skip("needs /proc")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT)
+    (tmp_path / "pids").mkdir()
+    variables = {**os.environ, "TEST_MARK": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    runner = subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "pids")], env=variables)
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("importing-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    runner.kill()
+    runner.wait()
+    deadline = time.monotonic() + 20
+    while family(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = family(tmp_path)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+    assert not list((tmp_path / "pids").iterdir())

@@ -62,6 +62,14 @@ def load_ssh_key(path: Path) -> Any:
         raise FedadeError(f"{path} holds no private key; delete it and run `fedade flower certs` again") from error
 
 
+def key_pair(path: Path) -> tuple[Any, Any]:
+    """A node's private key, and the public one."""
+    key = load_ssh_key(path)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise FedadeError(f"{path} is no elliptic-curve key; make one with `fedade flower certs`")
+    return key, key.public_key()
+
+
 class NodeFiles(NamedTuple):
     """What belongs to one client's host and to no other."""
 
@@ -169,14 +177,3 @@ def _write_private(path: Path, key: Any) -> Path:
 def _write(path: Path, content: bytes, secret: bool = False) -> Path:
     storage.write_bytes(path, content, private=secret)
     return path
-
-
-def key_pair(path: Path) -> tuple[Any, Any]:
-    """A node's private key, and the public one."""
-    try:
-        key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError) as error:
-        raise FedadeError(f"{path} is no private key ({error}); make one with `fedade flower certs`") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise FedadeError(f"{path} is no elliptic-curve key; make one with `fedade flower certs`")
-    return key, key.public_key()

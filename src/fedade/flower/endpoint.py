@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, "text/plain; charset=utf-8", f"{reason}\n".encode(), close=close)
 
     def _send(self, code: int, kind: str, content: bytes, *, close: bool = False) -> None:
-        self.send_response(code)
+        self.send_response_only(code)  # without a date and the server's name
         if close:
             self.send_header("Connection", "close")
         self.send_header("Content-Type", kind)
@@ -108,22 +108,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are counted, not logged."""
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("node", timeout=ASK_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
-
-
 class NodeClient:
     """Asks a node on this host. It may be used for many requests, by one thread."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = _Connection(path)
+        self._path = path
+        self._socket: socket.socket | None = None
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[Any]:
         """Class probabilities `[n, K]` of a batch."""
@@ -140,15 +130,37 @@ class NodeClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._connection.close()
+        self._close()
 
-    def _ask(self, verb: str, path: str, body: bytes | None = None) -> bytes:
-        self._connection.request(verb, path, body)
-        response = self._connection.getresponse()
-        content = response.read()
+    def _ask(self, verb: str, path: str, body: bytes = b"") -> bytes:
+        """The content of an answer. Head and body go in one piece: in two, the node would be woken twice."""
+        head = f"{verb} {path} HTTP/1.1\r\nHost: node\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        try:
+            connection = self._connected()
+            connection.sendall(head + body)
+            response = http.client.HTTPResponse(connection, method=verb)
+            response.begin()
+            content = response.read()
+        except (OSError, http.client.HTTPException):
+            self._close()
+            raise
+        if response.will_close:
+            self._close()
         if response.status != http.client.OK:
             raise FedadeError(content.decode(errors="replace").strip())
         return content
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(ASK_SECONDS)
+            self._socket.connect(str(self._path))
+        return self._socket
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
 @contextmanager

@@ -67,8 +67,8 @@ class Trial:
         (port,) = free_ports(1)
         federation = FlowerFederation(folder, certificates, port)
         federation.write_connection()
-        federation.database.unlink(missing_ok=True)  # of a trial that was cut off, with other ports
-        superlink = processes.start(federation.superlink())
+        # A trial that is cut off begins with another SuperLink, and goes on from the server's own checkpoint.
+        superlink = processes.start(federation.superlink(forgets=True))
         configs = [{"client": name, "state-dir": str(folder / "state"), "imports": ANYTHING} for name in names]
         # They wait for the SuperLink, and until they are registered.
         nodes = Supervised(processes.start(federation.nodes("nodes", configs)))

@@ -10,13 +10,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.events import CellInfo, Listener, RowsOnDemand
 from fedade.core.optional import OptionalModule
+from fedade.runner.leash import on_leash
 from fedade.runner.work import Worker
 from fedade.scenarios.own_testbed import OwnTestbed
 
@@ -98,8 +98,8 @@ class Pool:
         self._received: queue.SimpleQueue[Event] = queue.SimpleQueue()
         threading.Thread(target=_receive, args=(self._sent, self._received), daemon=True).start()
         until_closed, self._leash = context.Pipe(duplex=False)
-        arguments = (self._sent, listener.wants_rows, until_closed)
-        self._pool = ProcessPoolExecutor(jobs, context, initializer=_join_pool, initargs=arguments)
+        begin = (until_closed, __name__, _join_pool.__name__, self._sent, listener.wants_rows)
+        self._pool = ProcessPoolExecutor(jobs, context, initializer=on_leash, initargs=begin)
 
     def answers(self, work: WorkerFunction[T, R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Numbers of tasks and their answers as they come, until all are done or a process is lost."""
@@ -173,17 +173,8 @@ _WORKER: list[Worker] = []
 """In a process of a pool or of Ray: its worker, which stays from one task to the next and cannot travel with them."""
 
 
-def _join_pool(events: "SimpleQueue[Event]", wants_rows: bool, until_closed: Connection) -> None:
-    if until_closed.poll():  # it was killed while this process imported, and its tasks lie in the queue
-        os._exit(1)
+def _join_pool(events: "SimpleQueue[Event]", wants_rows: bool) -> None:
     _WORKER.append(Worker(Sender(events, wants_rows)))
-    threading.Thread(target=_end_when_closed, args=(until_closed,), daemon=True).start()
-
-
-def _end_when_closed(leash: Connection) -> None:
-    """A runner that stops or is killed leaves no process behind; what they did so far is on disk."""
-    leash.poll(None)
-    os._exit(1)
 
 
 def _in_pool(work: WorkerFunction[T, R], task: T, number: int) -> R:
