@@ -21,8 +21,16 @@ from fedade.speed.workload import Work, random_scenario
 
 
 def clock_of(clients: int, options: argparse.Namespace, folder: Path | None) -> Clock:
-    """A federation of this many clients, of which ten take part in the timestep's only round."""
-    work = Work(clients=clients, participants=10, rounds=1, timesteps=1 + options.timesteps, model=options.model)
+    """A federation of this many clients, of which some take part in the timestep's only round."""
+    work = Work(
+        clients=clients,
+        participants=options.participants,
+        rounds=1,
+        timesteps=1 + options.timesteps,
+        samples=options.samples,
+        model=options.model,
+        input_shape=(1, 8, 8) if options.model == "small-cnn" else (3, 32, 32),
+    )
     scenario = random_scenario(work, "cpu")
     maps = client_maps(ExecutionSettings(), scenario, work.samples)
     return Clock(work.method, scenario, work.exchange_rounds, Seeds(0), maps, scored_clients=100, state_folder=folder)
@@ -34,7 +42,9 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=100)
     parser.add_argument("--many", type=int, default=100_000)
     parser.add_argument("--timesteps", type=int, default=3)
-    parser.add_argument("--model", default="resnet-3block")
+    parser.add_argument("--participants", type=int, default=10)
+    parser.add_argument("--samples", type=int, default=50)
+    parser.add_argument("--model", default="resnet-3block", help="small-cnn has images of 8x8 pixels")
     parser.add_argument("--file", action="store_true", help="keep the clients' states in memory-mapped files")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
