@@ -1,4 +1,4 @@
-"""What is gained on a CPU, against PyTorch in its usual layout and in channels-last: `python speed/cpu.py --out FILE.csv`.
+"""What is gained on a CPU against PyTorch, in its usual layout and in channels-last: `python speed/cpu.py --out FILE`.
 
 Seconds are those of one core's work (`time.process_time`), so that other work on the machine counts little. Contenders
 take turns, and each one's best counts. A timestep of `fed-ade-plus`, which scores and adapts, is held against two plain
@@ -85,7 +85,7 @@ def row(work: str, ours: float, plain: float, channels_last: float) -> dict[str,
 
 def timestep(contender: str, model: str) -> float:
     """Milliseconds of one client's batch of 50: a timestep of `fed-ade-plus`, or two plain passes."""
-    work = Work(clients=CLIENTS, participants=2, rounds=1, timesteps=9, model=model)
+    work = Work(clients=CLIENTS, participants=2, rounds=1, timesteps=6, model=model)
     scenario = random_scenario(work, "cpu")
     if contender == "ours":
         clock = Clock(FedAdePlus(), scenario, work.exchange_rounds, Seeds(0), Maps(loop, loop))
@@ -95,7 +95,7 @@ def timestep(contender: str, model: str) -> float:
     plain = plain_model(scenario.deployment).to(memory_format=layout)
     batches = [one.contiguous(memory_format=layout) for one in scenario.streams.draw(np.arange(CLIENTS), 1).inputs]
     with torch.no_grad():
-        return min(milliseconds(lambda: [plain(one) for one in batches * 2]) for _ in range(9)) / CLIENTS
+        return min(milliseconds(lambda: [plain(one) for one in batches * 2]) for _ in range(6)) / CLIENTS
 
 
 def apart(contender: str, model: str) -> float:
@@ -109,7 +109,8 @@ def main() -> None:
     """Measure everything, or one contender."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--models", nargs="+", default=["resnet-3block", "import:speed.networks:resnet20"])
+    parser.add_argument("--models", nargs="+", default=["resnet-3block"])
+    parser.add_argument("--turns", type=int, default=2, help="of the whole timesteps, each in a process of its own")
     parser.add_argument("--one", choices=("ours", "plain", "channels-last"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -124,7 +125,7 @@ def main() -> None:
         )
         lines.writeheader()
         for model in options.models:
-            found = [[apart(one, model) for one in ("ours", "plain", "channels-last")] for _ in range(2)]
+            found = [[apart(one, model) for one in ("ours", "plain", "channels-last")] for _ in range(options.turns)]
             name = model.rpartition(":")[2]
             lines.writerow(row(f"fed-ade-plus against two passes, {name}", *map(min, zip(*found, strict=True))))
         for shape in SHAPES:

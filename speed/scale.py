@@ -1,7 +1,7 @@
 """Does a timestep's time depend on how many clients exist? It should not: `python speed/scale.py`.
 
 Two federations that differ in their number of clients only, with the same participants and the same number of scored
-clients, are timed in alternation. Prints one JSON object.
+clients, are timed in alternation. Prints one JSON object; work counts what the cores did, whatever else they had to do.
 """
 
 import argparse
@@ -55,16 +55,21 @@ def main() -> None:
         worlds = {count: clock.beginning() for count, clock in clocks.items()}
         steps = {count: clock.run(worlds[count]) for count, clock in clocks.items()}
         seconds: dict[int, list[float]] = {count: [] for count in clocks}
+        work: dict[int, list[float]] = {count: [] for count in clocks}
         for _ in range(1 + options.timesteps):
             for count, running in steps.items():
-                begun = time.perf_counter()
+                begun, working = time.perf_counter(), time.process_time()
                 next(running)
                 seconds[count].append(time.perf_counter() - begun)
+                work[count].append(time.process_time() - working)
         few, many = (median(seconds[count][1:]) for count in (options.few, options.many))
+        little, much = (median(work[count][1:]) for count in (options.few, options.many))
         print(json.dumps({
             "clients": [options.few, options.many],
             "seconds_per_timestep": [round(few, 3), round(many, 3)],
             "ratio": round(many / few, 3),
+            "work_seconds": [round(little, 3), round(much, 3)],
+            "work_ratio": round(much / little, 3),
             "state_megabytes": round(tree.num_bytes(worlds[options.many].clients) / 1e6, 1),
             "peak_memory_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
         }))  # fmt: skip
