@@ -1,8 +1,8 @@
 """What federations of the paper's size take on one GPU, figure by figure: `python speed/h200.py --out FILE.csv`.
 
 100 clients, 10 participants, 10 rounds and 50 samples on random images, so that no dataset is needed. Every figure is
-timed in a process of its own with a limit, so that one that fails costs the others nothing. Kernels are compiled side by
-side beforehand, since that is work of the first moments; `cold` alone begins with an empty cache.
+timed in a process of its own with a limit, so that one that fails costs the others nothing. Kernels are compiled
+beforehand, since that is work of the first moments; `cold` alone begins with an empty cache.
 
 python speed/h200.py --only fed-ade-resnet20 --profile    # and which kernels its steps consist of
 """
@@ -21,12 +21,32 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from fedade.client_map import Vectorised, loop
+from fedade.core.precision import set_multiplication
+from fedade.core.seeds import Seeds
+from fedade.engine.clock import Clock, Federation
+from fedade.engine.execution import Captured
+from fedade.engine.steps import Maps
+from fedade.kernels import compiling_ahead
+from fedade.methods.fed_ade_plus.method import FedAdePlus
+from fedade.models.traced import fused_and_other_layers
+from fedade.speed.ceilings import flops_per_second
+from fedade.speed.counting import simulated_costs, unit_costs
+from fedade.speed.stopwatch import seconds_of
+from fedade.speed.workload import Work, random_scenario
+
 BEGUN = time.perf_counter()
+STARTED = "FEDADE_STARTED"
+"""When the process of a figure was started, in its environment."""
 PIXELS_AT_ONCE = 32_000_000
 """Of one pass, as in a run."""
 COLUMNS = (
-    "figure", "model", "method", "precision", "federations", "timesteps", "first_timestep", "second_timestep",
-    "milliseconds", "seconds_of_100", "goal", "tera_flops", "share", "gigabytes", "not_recorded", "failure", "command",
+    "figure", "model", "fused", "method", "precision", "federations", "timesteps", "first_timestep", "second_timestep",
+    "milliseconds", "seconds_of_100", "goal", "tera_flops", "share", "ceiling", "gigabytes", "not_recorded", "failure",
+    "command",
 )  # fmt: skip
 
 
@@ -42,12 +62,15 @@ class Figure:
     timesteps: int = 20
     federations: int = 1
     limit: int = 60
+    ahead: bool = False
+    """Whether kernels are compiled side by side before a step first runs."""
     work: dict[str, Any] = field(default_factory=dict)
 
 
 RESNET_20, RESNET_56 = "import:speed.networks:resnet20", "import:speed.networks:resnet56"
 FIGURES = {
     "cold": Figure(8, timesteps=3),
+    "cold-ahead": Figure(8, timesteps=3, ahead=True),
     "fed-ade": Figure(3, timesteps=100),
     "fed-ade-resnet20": Figure(5, RESNET_20, timesteps=100),
     "fed-ade-resnet56": Figure(12, RESNET_56, timesteps=60),
@@ -66,18 +89,12 @@ FIGURES = {
 }
 
 
-def clock_of(figure: Figure) -> Any:
-    """Its federations, captured, and the work that they do."""
-    from fedade.client_map import Vectorised, loop
-    from fedade.core.precision import set_multiplication
-    from fedade.core.seeds import Seeds
-    from fedade.engine.clock import Clock, Federation
-    from fedade.engine.execution import Captured
-    from fedade.engine.steps import Maps
-    from fedade.kernels import compiling_ahead
-    from fedade.methods.fed_ade_plus.method import FedAdePlus
-    from fedade.speed.workload import Work, random_scenario
+COLD = ("cold", "cold-ahead")
+"""Seconds since the process began, with an empty cache of kernels."""
 
+
+def clock_of(figure: Figure) -> tuple[Clock, Work]:
+    """Its federations, captured, and the work that they do."""
     set_multiplication(figure.precision)
     work = Work(timesteps=figure.timesteps, model=figure.model, **figure.work)
     scenario = random_scenario(work, "cuda")
@@ -94,25 +111,22 @@ def clock_of(figure: Figure) -> Any:
         Seeds(0),
         maps,
         more_federations=further,
-        execution=Captured(compiling_ahead),
+        execution=Captured(compiling_ahead if figure.ahead else None),
     )
     return clock, work
 
 
 def timed(name: str, timesteps: int | None, profiled: bool) -> dict[str, Any]:
     """A figure, measured in this process."""
-    import torch
-
-    from fedade.speed.stopwatch import seconds_of
-
     figure = FIGURES[name]
     figure = replace(figure, timesteps=timesteps or figure.timesteps)
     heard: list[str] = []
     warnings.showwarning = lambda message, *_words, **_more: heard.append(str(message))
     clock, work = clock_of(figure)
+    fused, others = fused_and_other_layers(clock.scenario.deployment.network.body)
     running = clock.advance(clock.beginning())
     first = seconds_of(lambda: next(running), "cuda")
-    since_start = time.perf_counter() - BEGUN
+    since_start = time.time() - float(os.environ.get(STARTED, time.time()))
     found = {
         "model": figure.model.rpartition(":")[2],
         "method": figure.method,
@@ -120,7 +134,8 @@ def timed(name: str, timesteps: int | None, profiled: bool) -> dict[str, Any]:
         "federations": figure.federations,
         "timesteps": figure.timesteps,
         "goal": figure.goal,
-        "first_timestep": round(since_start if name == "cold" else first, 2),
+        "fused": f"{len(fused)} of {len(fused) + len(others)}",
+        "first_timestep": round(since_start if name in COLD else first, 2),
         "not_recorded": "; ".join(dict.fromkeys(one for one in heard if "CUDA graph" in one)),
     }
     if figure.timesteps == 1:
@@ -134,29 +149,24 @@ def timed(name: str, timesteps: int | None, profiled: bool) -> dict[str, Any]:
         "gigabytes": round(torch.cuda.max_memory_allocated() / 1e9, 1),
         "not_recorded": "; ".join(dict.fromkeys(one for one in heard if "CUDA graph" in one)),
     }
+    ceiling = flops_per_second("cuda", figure.precision)
+    found["ceiling"] = round(ceiling / 1e12)
     if figure.method == "fed-ade" and "objective" not in figure.work:
-        found |= _rate(figure, work, each)
+        found |= _rate(figure, work, each, ceiling)
     if profiled:
         _profile(figure)
     return found
 
 
-def _rate(figure: Figure, work: Any, seconds: float) -> dict[str, Any]:
+def _rate(figure: Figure, work: Work, seconds: float, ceiling: float) -> dict[str, Any]:
     """Products per second, and their share of what a large product reaches."""
-    from fedade.speed.ceilings import flops_per_second
-    from fedade.speed.counting import simulated_costs, unit_costs
-
     one, once = simulated_costs(work, unit_costs(work))
     rate = figure.federations * (work.rounds * one + once).flops / seconds
-    ceiling = flops_per_second("cuda", figure.precision)
     return {"tera_flops": round(rate / 1e12, 1), "share": round(rate / ceiling, 3)}
 
 
 def _profile(figure: Figure) -> None:
     """Print the kernels of two replayed timesteps."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     clock, _ = clock_of(replace(figure, timesteps=5))
     running = clock.advance(clock.beginning())
     list(islice(running, 3))
@@ -177,7 +187,14 @@ def run_one(name: str, options: argparse.Namespace, seconds: float, timesteps: i
     words += ["--timesteps", str(timesteps)] if timesteps else []
     words += ["--profile"] if options.profile and not timesteps else []
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
+        done = subprocess.run(  # noqa: S603 - this file itself
+            words,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            env=os.environ | {STARTED: str(time.time())},
+        )
     except subprocess.TimeoutExpired:
         return {"failure": f"not done after {seconds:.0f} s"}
     lines = done.stdout.splitlines()
@@ -189,10 +206,11 @@ def run_one(name: str, options: argparse.Namespace, seconds: float, timesteps: i
     return found
 
 
-def compile_all(names: list[str], options: argparse.Namespace, seconds: float) -> None:
+def compile_all(names: list[str], seconds: float) -> None:
     """Compile the kernels of all figures, side by side; who fails here says so when it is timed."""
     words = [[sys.executable, __file__, "--one", name, "--timesteps", "1"] for name in names]
-    running = [subprocess.Popen(each, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for each in words]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    running = [subprocess.Popen(each, **quiet) for each in words]  # noqa: S603 - this file itself
     end = time.perf_counter() + seconds
     for process in running:
         try:
@@ -216,25 +234,27 @@ def main() -> None:
         return
     here = Path(__file__).resolve().parent.parent
     os.environ["PYTHONPATH"] = os.pathsep.join([str(here), str(here / "src"), os.environ.get("PYTHONPATH", "")])
-    os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+    cache = os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
     written = options.out.open("w", buffering=1) if options.out else sys.stdout
     rows = csv.DictWriter(written, COLUMNS, lineterminator="\n")
     rows.writeheader()
     names = list(options.only)
-    cold = [name for name in names if name == "cold"]
-    names = [name for name in names if name != "cold"]
+    cold = [name for name in names if name in COLD]
+    names = [name for name in names if name not in COLD]
 
     def left() -> float:
         return options.budget - (time.perf_counter() - BEGUN)
 
     for name in [*cold, None, *names]:
         if name is None:
-            compile_all([each for each in names if FIGURES[each].federations == 1], options, min(75.0, left()))
+            os.environ["TRITON_CACHE_DIR"] = cache
+            compile_all([each for each in names if FIGURES[each].federations == 1], min(75.0, left()))
             print(f"compiled, {left():.0f} s left", flush=True)
             continue
         if left() < 10:
             found: dict[str, Any] = {"failure": "no time left"}
         else:
+            os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp() if name in COLD else cache
             found = run_one(name, options, min(FIGURES[name].limit, left()))
         print(f"{name}: {found}; {left():.0f} s left", flush=True)
         rows.writerow({"figure": name, "command": f"python speed/h200.py --only {name}", **found})

@@ -18,7 +18,7 @@ from fedade.parts.rates import RateBounds
 from fedade.speed.contenders import contenders
 from fedade.speed.counting import plain_costs, simulated_costs, unit_costs
 from fedade.speed.measuring import measure
-from fedade.speed.plain_loop import PlainLoop
+from fedade.speed.plain_loop import PlainLoop, PlainModel
 from fedade.speed.workload import WORKS, Work, random_scenario
 
 SMALL = Work(clients=4, participants=4, rounds=1, timesteps=3, samples=6, input_shape=(3, 8, 8))
@@ -131,3 +131,11 @@ def test_networks_from_elsewhere_are_timed_and_their_layers_named(monkeypatch):
 def test_wrong_words_are_one_line(words, message):
     with pytest.raises(FedadeError, match=message):
         CliRunner().invoke(app, ["speed", *words], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("model", ["resnet-3block", "resnet18"])
+def test_the_plain_loop_is_made_of_pytorchs_own_layers(model):
+    """Ours are faster, and a comparison with them would hide it."""
+    plain = PlainModel(replace(Work(), model=model).network())
+    ours = {type(part).__name__ for part in plain.modules() if type(part).__module__.startswith("fedade.models")}
+    assert ours <= {"Pixels", "GlobalAverage"}

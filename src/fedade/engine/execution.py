@@ -2,8 +2,8 @@
 
 import warnings
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,6 +64,7 @@ class Captured:
 
     def begin(self, steps: Steps) -> Running:
         written: set[int] = set()
+        compiling = None if self.compiling_ahead is None else lambda: self._trying(steps)
         events: deque[torch.cuda.Event] = deque()
 
         def end_timestep() -> None:
@@ -75,7 +76,13 @@ class Captured:
             if len(events) > 2:
                 events.popleft().synchronize()
 
-        return _over_federations(steps, lambda step: _Recorded(step, written, self.compiling_ahead), end_timestep)
+        return _over_federations(steps, lambda step: _Recorded(step, written, compiling), end_timestep)
+
+    @contextmanager
+    def _trying(self, steps: Steps) -> Iterator[None]:
+        assert self.compiling_ahead is not None  # noqa: S101 - asked before
+        with self.compiling_ahead(), steps.deployment.forgetting():
+            yield
 
 
 @dataclass
@@ -124,7 +131,7 @@ class _Recorded:
         if self.compiling_ahead is None:
             return
         # Of zeros some operations may be impossible; then the rest is compiled when it is met.
-        with suppress(RuntimeError), self.compiling_ahead():
+        with suppress(Exception), self.compiling_ahead():
             self.step(*pytree.tree_map(torch.clone, arguments))
 
     def _record(self, flat: list[Tensor], structure: pytree.TreeSpec) -> _Graph | None:

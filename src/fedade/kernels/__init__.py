@@ -23,8 +23,8 @@ from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine", "Layer", "absolute_iterations", "channel_moments", "compiling_ahead", "convolved", "folded", "fused_layers", "mapped",
-    "normalised_pixels", "scaled",
+    "Affine", "Layer", "absolute_iterations", "channel_moments", "compiling_ahead", "convolved", "folded",
+    "fused_layers", "mapped", "normalised_pixels", "scaled",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)

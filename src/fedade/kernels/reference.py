@@ -10,7 +10,6 @@ from torch import Tensor
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 
-
 NEXT_TO_NOTHING = 1e-30
 """Added to a variance of 1 it is still 1; some versions of PyTorch refuse 0."""
 

@@ -63,12 +63,16 @@ class FusedChain:
             value = values[node] if uses[node] else values.pop(node)
             return value.to(torch.bfloat16) if precision == "bf16" else value
 
-        def convolution(layer: RecognisedLayer, bias: Tensor | None, weight: Tensor, *added: Tensor) -> Tensor:
-            if bias is None and not added and not layer.relu:
-                return convolved(read(layer.source), weight, layer.stride, tf32=precision == "tf32")
-            one = Layer(0, layer.stride, 1 if added else None, layer.relu)
+        def convolution(
+            layer: RecognisedLayer, bias: Tensor | None, weight: Tensor, added: Tensor | None = None
+        ) -> Tensor:
+            images, tf32 = [read(layer.source)], precision == "tf32"
+            if bias is None and added is None and not layer.relu:
+                return convolved(images[0], weight, layer.stride, tf32)
+            one = Layer(0, layer.stride, None if added is None else 1, layer.relu)
+            images += [] if added is None else [added]
             offset = weight.new_zeros(len(weight)) if bias is None else bias
-            return fused_layers([one], [read(layer.source), *added], [weight], [offset], tf32=precision == "tf32")
+            return fused_layers([one], images, [weight], [offset], tf32=tf32)
 
         begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
         for _, ends, place in sorted(
@@ -80,11 +84,11 @@ class FusedChain:
                 hidden = convolution(replace(layer, relu=False), bias, weight)
                 begun[layer.output] = hidden, norm.affine(hidden)
             elif ends:
-                added = [] if layer.residual is None else [read(layer.residual)]
+                added = None if layer.residual is None else read(layer.residual)
                 values[layer.output] = (
-                    applied(*begun.pop(layer.output), *(added or [None]), layer.relu)
+                    applied(*begun.pop(layer.output), added, layer.relu)
                     if layer.output in begun
-                    else convolution(layer, bias, weight, *added)
+                    else convolution(layer, bias, weight, added)
                 )
         return values[self.output]
 

@@ -21,7 +21,6 @@ from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured, Direct
 from fedade.engine.steps import Maps
 from fedade.experiments.settings import ExecutionSettings, Experiment
-from fedade.kernels import compiling_ahead
 from fedade.models.text import entries_per_token
 
 PIXELS_AT_ONCE = 8_000_000
@@ -60,7 +59,7 @@ def build_clock(experiment: Experiment, federations: Sequence[Federation], state
         protocol.score_fresh,
         protocol.scored_clients,
         tuple(others),
-        Captured(compiling_ahead) if execution.on_gpu and execution.cuda_graphs else Direct(),
+        Captured() if execution.on_gpu and execution.cuda_graphs else Direct(),
         state_folder if execution.client_state == "file" else None,
     )
 

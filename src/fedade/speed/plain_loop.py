@@ -20,7 +20,7 @@ from fedade.core.network import Network
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.residual import BasicBlock
+from fedade.models.residual import BasicBlock, Convolution
 from fedade.speed.workload import Work
 
 
@@ -142,6 +142,9 @@ def plainly(module: nn.Module) -> nn.Module:
     """The same layers, each by itself and PyTorch's own, with fresh tensors."""
     if isinstance(module, BatchNorm):
         return nn.BatchNorm2d(len(module.weight), module.eps, module.momentum)
+    if isinstance(module, Convolution):
+        size, stride, padding = module.kernel_size[0], module.stride[0], int(module.padding[0])
+        return nn.Conv2d(module.in_channels, module.out_channels, size, stride, padding, bias=False)
     if isinstance(module, BasicBlock):
         return PlainBlock(module)
     if isinstance(module, nn.Sequential):

@@ -1,7 +1,7 @@
 """Convolutions on tensors in channels-last layout: compiled here where Winograd's transform fits, else PyTorch's own.
 
 In PyTorch 2.13 the transform takes half the time of PyTorch's 3x3 convolutions with stride 1. For other windows and
-strides nothing that was compiled here was faster (`python speed/convolutions.py`).
+strides nothing that was compiled here was faster (`python speed/cpu.py`).
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from fedade.kernels.native.library import native
-
 
 CHANNELS = 32
 """What is compiled takes channels in multiples of it."""

@@ -12,6 +12,7 @@ from fedade.kernels.mapping import mapped
 from fedade.kernels.native.calls import CHANNELS, Gradient, by_pixel, convolved, image_gradient, weight_gradient
 from fedade.kernels.native.library import native
 
+
 def suits(layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
     """Whether compiled convolutions gain something in this chain: float32 on a CPU, one client at a time."""
     return (

@@ -1,0 +1,86 @@
+"""Networks from elsewhere on a GPU's kernels, interpreted: values and gradients of clients with their own weights."""
+
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedade import kernels
+from fedade.core.normalisation import Mixed
+from fedade.core.pass_context import PassContext, making_pass
+from fedade.kernels.native import chain
+from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
+from fedade.models.traced import ForeignBody, TracedPass
+
+from ..models.test_traced import Residual
+
+CLIENTS = 2
+
+
+class Body(nn.Module):
+    """16 to 32 channels, as the first and second stage of a ResNet for CIFAR."""
+
+    def __init__(self, shortcut: str) -> None:
+        super().__init__()
+        self.one, self.two = Residual(16, 16, shortcut), Residual(16, 32, shortcut)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.two(self.one(images)).mean((2, 3))
+
+
+@pytest.fixture
+def on_lanes(lanes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU would run."""
+    monkeypatch.setattr(kernels, "_runs_triton", lambda tensor: tensor.dtype is not torch.uint8)
+    monkeypatch.setattr(chain, "suits", lambda *_: False)
+    monkeypatch.setattr(chain, "suits_images", lambda *_: False)
+
+
+def material(shortcut: str) -> tuple[ForeignBody, dict[str, Tensor], Tensor]:
+    body = ForeignBody(nn.Identity(), convert_batch_norms(Body(shortcut))).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in body.parameters():
+            drawn = torch.randn(value.shape, generator=generator)
+            value.copy_(drawn * (9 * value.shape[1]) ** -0.5 if value.ndim == 4 else 1 + 0.1 * drawn)
+    name_batch_norms(body, "body")
+    images = torch.randn(CLIENTS, 1, 16, 4, 4, generator=generator)
+    body.trace(images[0])
+    assert isinstance(body.plan, TracedPass)
+    own = {
+        name: value.detach() * torch.tensor([1.0, 1.1]).view(-1, *[1] * value.ndim)
+        for name, value in body.named_parameters()
+    }
+    return body, own, images
+
+
+@pytest.mark.parametrize("shortcut", ["A", "B"])
+def test_gradients_of_clients(on_lanes: None, shortcut: str) -> None:
+    body, own, images = material(shortcut)
+
+    def gradients(plan: TracedPass | None) -> dict[str, Tensor]:
+        body.plan = plan
+        loss = lambda weights, batch: functional_call(body, weights, (batch,)).square().sum()  # noqa: E731
+        found: dict[str, Tensor] = vmap(grad(loss))(own, images)
+        return found
+
+    expected = gradients(None)
+    found = gradients(material(shortcut)[0].plan)
+    for name, exact in expected.items():
+        torch.testing.assert_close(found[name], exact, rtol=1e-3, atol=1e-4 * float(exact.abs().max()), msg=name)
+
+
+@pytest.mark.parametrize("shortcut", ["A", "B"])
+def test_values_under_statistics_that_follow_the_batch(on_lanes: None, shortcut: str) -> None:
+    body, own, images = material(shortcut)
+
+    def values(plan: TracedPass | None) -> Tensor:
+        body.plan = plan
+        with making_pass(PassContext(Mixed(0.7))), torch.no_grad():
+            result: Tensor = vmap(lambda weights, batch: functional_call(body, weights, (batch,)))(own, images)
+        return result
+
+    expected, found = values(None), values(material(shortcut)[0].plan)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
