@@ -2,8 +2,9 @@
 
 import os
 import sys
-from importlib.metadata import version as version_of
 from pathlib import Path
+
+from fedade import __version__
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
@@ -12,7 +13,7 @@ os.environ["COLUMNS"] = "100"  # of what commands print in tutorials
 project = "fedade"
 author = "The fedade developers"
 copyright = author  # noqa: A001 - Sphinx's name
-release = version_of("fedade")
+release = __version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "myst_nb", "reference_directives", "mathml"]
 exclude_patterns = ["_ext", "_static"]

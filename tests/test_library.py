@@ -3,11 +3,15 @@
 import doctest
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import fedade
 
@@ -70,3 +74,15 @@ def test_wrong_bounds_and_broken_batches_are_refused():
     rate = fedade.ShiftAwareRate(optimizer, low=0.1, high=1.0)
     with pytest.raises(ValueError, match="NaN"):
         rate.update(torch.tensor([[float("nan"), 1.0]]), torch.ones(1, 2))
+
+
+def test_a_release_has_one_version():
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
+    newest = re.search(
+        r"^## \[(\d[\d.]*)\] - (\S+)$", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert newest is not None
+    assert {project["version"], citation["version"], newest[1]} == {fedade.__version__}
+    assert str(citation["date-released"]) == newest[2]

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("fedade", "torch", "numpy", "scipy", "scikit-learn", "pyarrow", "pydantic", "flwr")
+from fedade.core.version import __version__
+
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "pydantic", "flwr")
 
 
 def provenance(device: str) -> dict[str, Any]:
@@ -33,7 +35,8 @@ def provenance(device: str) -> dict[str, Any]:
 def _code() -> dict[str, Any]:
     """Versions and commit of what this process has imported, whatever becomes of the checkout: one look is enough."""
     return {
-        "versions": {name: _version(name) for name in _PACKAGES},
+        # That of the code that runs: what pip knows of a checkout is that of the day it was installed.
+        "versions": {"fedade": __version__, **{name: _version(name) for name in _PACKAGES}},
         "commit": _git("rev-parse", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }

@@ -84,7 +84,7 @@ def in_present_words(settings: Mapping[str, Any], warn: Callable[[str], None] = 
         group = _MOVED.get(key)
         if group is None:
             raise FedadeError(f"federation.{key}: there is no such setting; docs/configuration.md shows all")
-        warn(f"federation.{key} is {group}.{key} now, and will not be understood by the next version")
+        warn(f"federation.{key} is {group}.{key} now; fedade 0.3 will not understand the old name")
         present = _assigned(present, [group, key], value, key)
     return _methods_in_present_words(present, warn)
 
@@ -100,7 +100,7 @@ def _methods_in_present_words(settings: Settings, warn: Callable[[str], None]) -
         raise FedadeError(f"method.{key}: say which method's, for example fed-ade.{key}")
     (name,) = set(names)
     for key in old:
-        warn(f"method.{key} is {name}.{key} now, and will not be understood by the next version")
+        warn(f"method.{key} is {name}.{key} now; fedade 0.3 will not understand the old name")
     kept = {key: value for key, value in own.items() if is_method(key)}
     return {**settings, "method": {**kept, name: merged(kept.get(name, {}), old)}}
 

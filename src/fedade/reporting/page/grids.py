@@ -13,7 +13,7 @@ from fedade.reporting.page.numbers import Blobs, Packed
 ACCURACIES = ("accuracy_post", "accuracy_pre", "accuracy_fresh")
 CURVES = (*ACCURACIES, "confidence")
 SIGNALS = ("s_unc", "s_rep", "s")
-FEWEST_IN_BIN = 20
+FEWEST_IN_BIN, LEAST_SHARE_IN_BIN = 20, 0.002
 """Answers that a bin of confidence must hold to be shown: fewer tell nothing of their accuracy."""
 PRIORS = ("true_prior", "prior")
 _COSTS = ("bytes_sent", "bytes_received", "state_bytes", "passes")
@@ -91,7 +91,8 @@ def answers(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
     table, packed = grid.table, {}
     if "confidence_samples" in grid.names:
         samples, hits, _ = calibration_bins(table)
-        shown = np.where(samples >= FEWEST_IN_BIN, hits / np.maximum(samples, 1), np.nan)
+        enough = samples >= max(FEWEST_IN_BIN, LEAST_SHARE_IN_BIN * samples.sum())
+        shown = np.where(enough, hits / np.maximum(samples, 1), np.nan)
         packed["calibration"] = blobs.levels(shown, 0, 1, bits=16)
         packed["classes"] = blobs.levels(class_accuracies(table), 0, 1, bits=16)
     packed["clients"] = blobs.levels(np.sort(client_accuracies(table)), 0, 1, bits=16)
