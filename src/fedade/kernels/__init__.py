@@ -16,11 +16,20 @@ from torch import Tensor
 from fedade.core.paths import cache_dir
 from fedade.kernels import reference
 from fedade.kernels.layer import Layer
-from fedade.kernels.mapping import mapped
+from fedade.kernels.mapping import lies_by_pixel, mapped
 from fedade.kernels.native import chain
 from fedade.kernels.reference import Affine
 
-__all__ = ["Affine", "Layer", "absolute_iterations", "folded", "fused_layers", "mapped", "normalised_pixels"]
+__all__ = [
+    "Affine",
+    "Layer",
+    "absolute_iterations",
+    "folded",
+    "fused_layers",
+    "lies_by_pixel",
+    "mapped",
+    "normalised_pixels",
+]
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """What the fused convolutions can hold images in."""

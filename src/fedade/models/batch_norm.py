@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedade.core.normalisation import Statistics
 from fedade.core.pass_context import current_pass
-from fedade.kernels import Affine, mapped
+from fedade.kernels import Affine, lies_by_pixel, mapped
 
 
 class BatchNorm(nn.Module):
@@ -42,6 +42,9 @@ class BatchNorm(nn.Module):
         of_all_samples = mean.ndim == 1
         if of_all_samples and not torch.is_grad_enabled() and not mapped() and inputs.dtype is mean.dtype:
             # One pass over the images; it cannot be mapped, nor differentiated by the statistics.
+            if lies_by_pixel(inputs):  # in which PyTorch's own takes twice as long
+                scale, shift = Affine(self.weight, self.bias, mean, variance, self.eps).combined()
+                return torch.addcmul(shift, inputs.permute(0, 2, 3, 1), scale).permute(0, 3, 1, 2)
             return F.batch_norm(inputs, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
         affine = Affine(self.weight, self.bias, mean, variance, self.eps)
         scale, shift = (value.to(inputs.dtype) for value in affine.combined())

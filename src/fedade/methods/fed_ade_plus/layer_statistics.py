@@ -23,7 +23,7 @@ from fedade.methods.fed_ade_plus.conditions import (
     together,
     width,
 )
-from fedade.methods.fed_ade_plus.reference_moments import LayerGroup, sample_moments
+from fedade.methods.fed_ade_plus.reference_moments import LayerGroup, batch_moments
 
 LEAST_VARIANCE = 0.2
 """Share of the deployed variance that is left at least, however narrow a batch seems."""
@@ -91,7 +91,7 @@ class PriorCorrected:
         """Those that are found for a layer with these inputs."""
         if layer not in self.known:
             return deployed
-        self.seen[layer] = SeenLayer(sample_moments(inputs).mean(-2), deployed)
+        self.seen[layer] = SeenLayer(batch_moments(inputs), deployed)
         return self.corrected(layer, *self.seen[layer]) if layer in self.layers else deployed
 
     def corrected(self, layer: str, moments: Tensor, deployed: Statistics) -> Statistics:

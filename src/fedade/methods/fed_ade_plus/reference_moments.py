@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Watching
+from fedade.kernels import lies_by_pixel
 from fedade.methods.fed_ade_plus.class_moments import ClassMoments, class_moments, explained_share
 
 FEATURES = "features"
@@ -63,6 +64,14 @@ def sample_moments(inputs: Tensor) -> Tensor:
     # A norm needs no squares of the whole image in memory.
     squares = torch.linalg.vector_norm(exact, dim=-1).square() / exact.shape[-1]
     return torch.stack((exact.mean(-1), squares))
+
+
+def batch_moments(inputs: Tensor) -> Tensor:
+    """Mean and mean square of every channel over all samples, `[2, C]`, in float32."""
+    if lies_by_pixel(inputs) and inputs.dtype is torch.float32:
+        pixels = inputs.permute(0, 2, 3, 1).flatten(0, -2)
+        return torch.stack((pixels.mean(0), pixels.square().mean(0)))
+    return sample_moments(inputs).mean(-2)
 
 
 def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
