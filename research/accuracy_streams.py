@@ -129,9 +129,9 @@ def _of_intervals(split: str, corruptions: tuple[str, ...], seeds: range) -> Ite
         corruption = corruptions[number // 2 % len(corruptions)]
         schedule = ("lin", "squ")[number % 2]
         yield from (Stream(split, kind, schedule, seed, corruption, 20) for kind in ("covariate", "both"))
-        if number < 16:
+        if number < 10:
             yield Stream(split, "label", schedule, seed, corruption, 20)
-        if number < 4:
+        if number < 3:
             yield Stream(split, "none", "lin", seed, corruption, 50)
 
 
