@@ -154,8 +154,8 @@ class FittedMonitor(NamedTuple):
 
     def begin(self) -> MonitorState:
         """Before the first batch."""
-        empty = self.probabilities.new_zeros(WINDOW)
-        return MonitorState(*[empty] * 4, self.seen.by_class.mean(0), empty.new_zeros(()), empty.new_zeros(()))
+        empty, zero = self.probabilities.new_zeros(WINDOW), self.probabilities.new_zeros(())
+        return MonitorState(empty, empty, empty, empty, self.seen.by_class.mean(0), zero, zero)
 
     def update(
         self,
