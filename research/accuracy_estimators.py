@@ -76,7 +76,7 @@ def held_out(folder: Path) -> HeldOut:
 
 def streams(folder: Path) -> list[Stream]:
     """All streams that are there."""
-    paths = sorted(path for split in ("tune", "score", "fresh") for path in folder.glob(f"{split}.*.npz"))
+    paths = sorted(folder.glob("*.*.npz"))
     return [Stream(*path.name.split(".")[:2], read(path)) for path in paths]
 
 
@@ -147,7 +147,7 @@ def windows(values: Tensor) -> Tensor:
 Row = tuple[str, str, str, str, str, float]
 Trials = defaultdict[tuple[str, str, str], list[tuple[Tensor, Tensor, Tensor, Tensor]]]
 """Of each stream by split, kind and estimator: true accuracy and estimate of each window, whether the interval held the
-former, and per batch whether there was an alarm."""
+former and how wide it was, and per batch whether there was an alarm."""
 
 
 def rows(folder: Path) -> Iterator[Row]:
@@ -172,7 +172,8 @@ def rows(folder: Path) -> Iterator[Row]:
                 ends = said[WINDOW - 1 :: WINDOW]
                 low, high = torch.stack([one.interval for one in ends]).unbind(-1)
                 estimates = torch.stack([one.estimated_accuracy for one in ends])
-                trials[split, kind, name].append((truth, estimates, (low <= truth) & (truth <= high), raised))
+                held = torch.stack([(low <= truth) & (truth <= high), high - low], -1)
+                trials[split, kind, name].append((truth, estimates, held, raised))
             for name, estimator in simple.items() if kind != "onset" else ():
                 estimates = windows(estimator(probabilities, plans))
                 trials[split, kind, name].append((truth, estimates, truth[:0], truth[:0]))
@@ -197,7 +198,8 @@ def accuracy_measures(trials: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> di
     if len(covered):
         alarmed = torch.cat([windows(one[3].double()) for one in trials]) > 0
         measures |= {
-            "covered by the interval": covered.mean().item(),
+            "covered by the interval": covered[:, 0].mean().item(),
+            "width of the interval": 100 * covered[:, 1].mean().item(),
             "windows with an alarm": alarmed.double().mean().item(),
         }
     return measures

@@ -4,7 +4,8 @@ python research/accuracy_streams.py --models DIR --data-dir DIR --out DIR
 
 Held out is every fourth test image; streams draw from the rest. Estimators were chosen on streams named `tune`, and
 scored on streams named `score`, which have other seeds and other corruptions, while the monitor was made. Streams named
-`fresh` have seeds and corruptions that nothing was chosen on: they are scored when it is done.
+`fresh` have seeds and corruptions that nothing was chosen on: they are scored when it is done. The width of the
+interval was chosen later, on streams named `validation`, and scored on those named `interval`.
 """
 
 import argparse
@@ -46,6 +47,9 @@ SCORED = (
 FRESH = ("zoom_blur", "speckle_noise", "gaussian_blur", "spatter")
 FRESH_PAIRS = ("speckle_noise+gaussian_blur", "zoom_blur+spatter", "spatter+speckle_noise")
 """Two corruptions, one after the other: few alone cost an adapted client 10 points."""
+VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+OTHERS = (*(name for name in SCORED if name not in VALIDATION), "zoom_blur")
+SPLITS = ("tune", "validation", "interval", "fresh", "score")
 
 
 class Block(nn.Module):
@@ -115,6 +119,20 @@ def streams() -> Iterator[Stream]:
                 yield from (Stream("score", kind, schedule, seed, corruption, 20) for kind in kinds)
                 yield Stream("score", "none", "lin", 10 * number + seed, corruption, 50)
     yield from _fresh()
+    yield from _of_intervals("validation", VALIDATION, range(300, 324))
+    yield from _of_intervals("interval", OTHERS, range(400, 420))
+
+
+def _of_intervals(split: str, corruptions: tuple[str, ...], seeds: range) -> Iterator[Stream]:
+    """Many windows of each kind: how often an interval holds is a share of them."""
+    for number, seed in enumerate(seeds):
+        corruption = corruptions[number // 2 % len(corruptions)]
+        schedule = ("lin", "squ")[number % 2]
+        yield from (Stream(split, kind, schedule, seed, corruption, 20) for kind in ("covariate", "both"))
+        if number < 10:
+            yield Stream(split, "label", schedule, seed, corruption, 20)
+        if number < 3:
+            yield Stream(split, "none", "lin", seed, corruption, 50)
 
 
 def _fresh() -> Iterator[Stream]:
@@ -247,7 +265,7 @@ def main() -> None:
     words.add_argument("--models", type=Path, required=True)
     words.add_argument("--data-dir", type=Path, required=True)
     words.add_argument("--out", type=Path, required=True)
-    words.add_argument("--split", choices=("tune", "score", "fresh"), help="only these streams")
+    words.add_argument("--split", choices=SPLITS, help="only these streams")
     said = words.parse_args()
     torch.set_num_threads(1)
     said.out.mkdir(parents=True, exist_ok=True)

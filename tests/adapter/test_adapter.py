@@ -1,6 +1,9 @@
 """An adapter learns from batches of any size, remembers, and is never made worse by what it is given."""
 
+import copy
+import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -94,6 +97,12 @@ def test_what_does_not_belong_together_is_refused_with_both_named(deployment, tm
         fedade.Adapter.load(path, deployment, method=Tent())
     with pytest.raises(FedadeError, match="is missing"):
         fedade.Adapter.load(tmp_path / "nothing", deployment)
+    (tmp_path / "damaged").write_bytes(path.read_bytes()[:100])
+    with pytest.raises(FedadeError, match=r"is damaged .*; go on from an earlier one"):
+        fedade.Adapter.load(tmp_path / "damaged", deployment)
+    (tmp_path / "file").touch()
+    with pytest.raises(FedadeError, match="cannot write"):
+        fedade.Adapter(deployment).save(tmp_path / "file" / "adapter")
 
 
 NAN = torch.full((40, 3, 12, 10), torch.nan)
@@ -108,6 +117,8 @@ NAN = torch.full((40, 3, 12, 10), torch.nan)
         (torch.tensor(1.0), "expected"),
         (torch.ones(4, 3, 12, 10, dtype=torch.uint8), "is torch.uint8, the held-out inputs were torch.float32"),
         (torch.ones(4, 3, 12, 10, dtype=torch.complex64), "complex"),
+        (torch.ones(4, 3, 12, 10).to_sparse(), "sparse"),
+        (torch.ones(4, 3, 12, 10, device="meta"), "meta"),
         ("images", "cannot be read as a tensor"),
         (None, "cannot be read as a tensor"),
     ],
@@ -220,3 +231,28 @@ def test_integers_are_taken_for_what_they_are():
         assert torch.equal(adapter.predict(sample.inputs[:9].int()), adapter.predict(sample.inputs[:9]))
     with pytest.raises(FedadeError, match=r"torch\.float32"):
         adapter(sample.inputs[:9].float())
+
+
+def test_threads_learn_one_after_the_other(deployment):
+    adapter, given = fedade.Adapter(deployment), batches(1)[0]
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: adapter(given), range(12)))
+    assert adapter.status.learned == adapter.status.batches == 12
+    alone = fedade.Adapter(deployment)
+    expected = {tuple(alone(given).flatten().tolist()) for _ in range(12)}
+    assert {tuple(answer.flatten().tolist()) for answer in answers} == expected
+
+
+def pickled(adapter: fedade.Adapter) -> fedade.Adapter:
+    return pickle.loads(pickle.dumps(adapter))  # noqa: S301 - what this test wrote itself
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_a_copy_goes_on_with_the_same_bits_by_itself(deployment, copied):
+    adapter, (first, second) = fedade.Adapter(deployment), batches(2)
+    adapter(first)
+    deployment.constant(lambda _: lambda: None)  # as some methods have: what cannot be pickled
+    other = copied(adapter)
+    answer = other(second)
+    assert adapter.status.batches == 1
+    assert torch.equal(adapter(second), answer)

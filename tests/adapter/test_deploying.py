@@ -169,6 +169,13 @@ class Random(nn.Module):
         return self.linear(inputs + torch.rand_like(inputs))
 
 
+def scripted() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(nn.Linear(4, 3), torch.rand(2, 4))
+
+
+PIXELS = torch.ones(30, 3, 8, 8, dtype=torch.uint8)
 GOOD = (torch.rand(30, 4), torch.arange(30) % 3)
 LINEAR = nn.Linear(4, 3)
 
@@ -192,12 +199,38 @@ LINEAR = nn.Linear(4, 3)
         (LINEAR, (GOOD[0] / 0, GOOD[1]), {}, "input 0 holds NaN or infinite"),
         (LINEAR, GOOD, {"source_prior": [0.5, 0.5]}, "not 3 positive numbers"),
         (LINEAR, GOOD, {"reference_size": 0}, "reference_size is 0"),
+        (LINEAR, GOOD, {"reference_size": 2.5}, "reference_size is 2.5; pass a whole number"),
+        (nn.Sequential(nn.LazyLinear(3)), GOOD, {}, r"never run \(Lazy\.\.\.\); call it once"),
+        (nn.Linear(4, 3, device="meta"), GOOD, {}, "on the meta device: load its weights"),
+        (scripted(), GOOD, {}, "TorchScript, which cannot be split"),
+        (cnn(1, 3), (torch.rand(30, 8, 8), GOOD[1]), {}, r"need an axis for their one channel: inputs\[:, None\]"),
+        (cnn(3, 3), (PIXELS, GOOD[1]), {}, r"such as inputs\.float\(\) / 255"),
+        (nn.Bilinear(4, 4, 3), GOOD, {}, "'input2'; it is given one tensor"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(model, data, options, message):
     with pytest.raises(FedadeError, match=message) as error:
         fedade.deploy(model, data, **options)
     assert "\n" not in str(error.value)
+
+
+def test_a_part_that_cannot_be_left_out_prints_nothing(capfd):
+    with pytest.raises(FedadeError, match="without 3 the rest of the model fails"):
+        fedade.deploy(cnn(3, 3), (torch.rand(30, 3, 8, 8), GOOD[1]), head="3")
+    assert capfd.readouterr().err == ""
+
+
+COMPILED = pytest.param(
+    torch.compile, marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+)
+
+
+@pytest.mark.parametrize("wrapped", [nn.DataParallel, COMPILED, lambda model: model.bfloat16()])
+def test_wrapped_and_half_models_work(wrapped):
+    model = cnn(3, 3)
+    deployment = fedade.deploy(wrapped(model), (torch.rand(30, 3, 8, 8), GOOD[1]))
+    assert fedade.Adapter(deployment)(torch.rand(40, 3, 8, 8)).isfinite().all()
+    assert model.training
 
 
 def test_few_samples_are_told():
@@ -215,6 +248,9 @@ def test_another_model_than_the_stored_is_refused_with_both_named(tmp_path):
         fedade.load_deployment(tmp_path / "deployment.safetensors", mlp(4, 3, False))
     with pytest.raises(FedadeError, match="is missing"):
         fedade.load_deployment(tmp_path / "nothing", LINEAR)
+    (tmp_path / "damaged").write_bytes(b"nonsense")
+    with pytest.raises(FedadeError, match=r"is damaged .*; write it again with deployment\.save"):
+        fedade.load_deployment(tmp_path / "damaged", LINEAR)
 
 
 def test_the_callers_random_numbers_stay_where_they_are():

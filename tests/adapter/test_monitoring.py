@@ -4,6 +4,7 @@ from torch import Tensor
 
 from fedade.adapter.monitoring import WINDOW, FittedMonitor
 from fedade.adapter.simulated_drift import Rehearsal, disturbed
+from fedade.maths.priors.reweighting import reweight
 
 from ..maths.samples import generator
 
@@ -59,6 +60,26 @@ def test_the_interval_holds_the_accuracy_of_a_calibrated_stream(spread):
     estimate = followed(MONITOR, stream)[1][-1]
     assert estimate.interval[0] <= accuracy(stream, hidden) <= estimate.interval[1]
     assert estimate.interval[0] <= estimate.estimated_accuracy <= estimate.interval[1]
+
+
+def under_a_wrong_prior(spread: float) -> tuple[float, Tensor]:
+    """Accuracy, and the interval where classes are as they were while half of them are believed to be of one."""
+    stream, hidden = drawn(5, spread, WINDOW)
+    prior = torch.full((NUM_CLASSES,), 0.5 / (NUM_CLASSES - 1))
+    prior[0] = 0.5
+    monitor = MONITOR._replace(uncertainty=torch.tensor(0.1))  # as after a rehearsal
+    state, believed = monitor.begin(), reweight(stream, prior, monitor.mean_prediction)
+    for batch in believed.split(BATCH):
+        state, estimate = monitor.update(state, batch, {"prior": prior})
+    return accuracy(believed, hidden), estimate.interval
+
+
+def test_the_interval_holds_the_accuracy_where_unsure_predictions_made_a_wrong_prior():
+    found, interval = under_a_wrong_prior(3.0)
+    assert interval[0] <= found <= interval[1]
+    sure, narrow = under_a_wrong_prior(6.0)
+    assert narrow.diff() < 0.07 < interval.diff()
+    assert abs(sure - narrow.mean()) < 0.05
 
 
 def test_the_cut_into_batches_matters_for_the_shape_of_nothing():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedade.adapter.choosing import choose_method, describe, described_method, refuse_undeployed
 from fedade.adapter.judging import DeployedComparison, Monitor
-from fedade.adapter.memory import Memory, load_memory, read_description, save_memory
+from fedade.adapter.memory import Memory, Turn, load_memory, read_description, save_memory
 from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
@@ -77,7 +77,7 @@ class Adapter:
     times a batch.
 
     `client` is the client's number where there are several: draws depend on it and on the seed, as in the simulator. No
-    other random numbers are drawn. An adapter serves one caller at a time.
+    other random numbers are drawn. Callers in several threads learn one after the other, and `predict` waits for none.
 
     >>> import fedade
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
@@ -112,10 +112,15 @@ class Adapter:
         self._seeds = Seeds(self.seed)
         self._first = self._beginning()
         self._memory = self._first
+        self._turn = Turn()
 
     @torch.no_grad()
     def __call__(self, batch: Any) -> Tensor:
         """Learn from a batch of unlabelled inputs `[n, ...]`, and answer it with class probabilities `[n, K]`."""
+        with self._turn.lock:
+            return self._answered(batch)
+
+    def _answered(self, batch: Any) -> Tensor:
         try:
             inputs = self._checked(batch)
         except FedadeError as error:
@@ -154,12 +159,14 @@ class Adapter:
 
         Callers of `predict` in other threads get answers of the old memory or of the new one, never of a mixture.
         """
-        counts = replace(self._memory.counts, learned=learned)
-        self._memory = replace(self._memory, state=state, shared=dict(shared), plan=dict(plan), counts=counts)
+        with self._turn.lock:
+            counts = replace(self._memory.counts, learned=learned)
+            self._memory = replace(self._memory, state=state, shared=dict(shared), plan=dict(plan), counts=counts)
 
     def reset(self) -> None:
         """Forget everything: as deployed."""
-        self._memory = self._first
+        with self._turn.lock:
+            self._memory = self._first
 
     def save(self, path: Path | str) -> None:
         """Store all that was learned, as safetensors; the deployment is stored apart (`Deployment.save`)."""
@@ -264,12 +271,14 @@ class Adapter:
             inputs = batch.detach() if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch))
         except (TypeError, ValueError) as error:
             raise FedadeError(f"the batch cannot be read as a tensor ({error})") from error
+        if inputs.is_meta or inputs.layout is not torch.strided:
+            raise FedadeError("the batch is sparse or has no values (meta device); pass a dense tensor")
         refuse_misshapen(inputs, like, "the batch", "one input alone is inputs[None]")
         floats = inputs.is_floating_point(), like.is_floating_point()
         # Any float will do for another; integers must fit, and are no pixels of 0 to 1.
         if not all(floats) and (any(floats) or torch.promote_types(inputs.dtype, like.dtype) is not like.dtype):
             raise FedadeError(f"the batch is {inputs.dtype}, the held-out inputs were {like.dtype}; convert it")
-        return inputs.to(like.device, like.dtype)
+        return inputs.to(like.device, like.dtype).contiguous()  # as held-out inputs lay
 
     def _context(self, memory: Memory, inputs: Tensor, number: int) -> ClientContext:
         return client_context(self.deployment, inputs, number, self._key("observe", number), memory.shared)

@@ -1,6 +1,7 @@
 """All that an adapter remembers, in memory and in a file."""
 
 import json
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,16 @@ class Memory:
     counts: Counts = field(default_factory=Counts)
 
 
+class Turn:
+    """Whose turn it is to replace a memory; a copy, or what is read from a pickle, has a turn of its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type["Turn"], tuple[()]]:
+        return Turn, ()
+
+
 def save_memory(path: Path, memory: Memory, described: dict[str, Any]) -> None:
     """Store a memory, with what it belongs to."""
     named = {
@@ -66,10 +77,11 @@ def read_description(path: Path) -> dict[str, Any]:
     """What a stored memory belongs to."""
     if not path.is_file():
         raise FedadeError(f"{path} is missing; write it with adapter.save(path)")
-    said: dict[str, Any] | None = json.loads(storage.load_metadata(path).get("adapter", "null"))
+    stored = storage.load_metadata(path, "go on from an earlier one, or begin with fedade.Adapter(deployment)")
+    said: dict[str, Any] | None = json.loads(stored.get("adapter", "null"))
     if said is None or said["format"] != FORMAT:
-        stored = "of another command" if said is None else said["format"]
-        raise FedadeError(f"{path} has format {stored}, not {FORMAT}; use the version of fedade that wrote it")
+        found = "of another command" if said is None else said["format"]
+        raise FedadeError(f"{path} has format {found}, not {FORMAT}; use the version of fedade that wrote it")
     return said
 
 

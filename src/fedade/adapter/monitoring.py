@@ -6,11 +6,11 @@ held-out labelled data and, where there is one, on a rehearsal of drift made fro
 confidence overstates accuracy the more, the further inputs move. The mean chance of the last samples is the estimate.
 Where inputs lie further away than any that were rehearsed accuracy cannot be told, and the monitor says that.
 
-The alarm sums, sample by sample, by how much chances fall short of what held-out data have under the estimated class
-frequencies, beyond a loss that is tolerated (CUSUM: Page, 1954). Tensors in, tensors out; nothing depends on how
-samples are cut into batches but what the method itself makes of them.
-"""
+The alarm sums by how much chances fall short of what held-out data have under the estimated class frequencies, beyond
+a loss that is tolerated (CUSUM: Page, 1954). Nothing depends on how samples are cut into batches but what the method
+itself makes of them."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -54,6 +54,8 @@ class MonitorState(NamedTuple):
     """`[500]`: mean chance of held-out data under the class frequencies that were estimated with each sample."""
     doubts: Tensor
     """`[500]`: entropy of each prediction, freed of the prior."""
+    moved: Tensor
+    """`[500]`: total variation between that prior and what predictions are corrected from."""
     appearance: Tensor
     """`[2, D]`: moments of what the latest inputs look like."""
     samples: Tensor
@@ -152,8 +154,8 @@ class FittedMonitor(NamedTuple):
 
     def begin(self) -> MonitorState:
         """Before the first batch."""
-        empty = self.probabilities.new_zeros(WINDOW)
-        return MonitorState(empty, empty, empty, self.seen.by_class.mean(0), empty.new_zeros(()), empty.new_zeros(()))
+        empty, zero = self.probabilities.new_zeros(WINDOW), self.probabilities.new_zeros(())
+        return MonitorState(empty, empty, empty, empty, self.seen.by_class.mean(0), zero, zero)
 
     def update(
         self,
@@ -168,6 +170,7 @@ class FittedMonitor(NamedTuple):
         """
         prior = plan.get("prior", self.mean_prediction)
         expected, expected_accuracy = self.expected(prior)
+        moved = (prior - self.mean_prediction).abs().sum() / 2
         doubts = _latest(state.doubts, _doubts(probabilities, prior, self.mean_prediction))
         samples = (state.samples + len(probabilities)).clamp(max=WINDOW)
         latest = samples.clamp(max=max(RECENT, len(probabilities)))
@@ -181,6 +184,7 @@ class FittedMonitor(NamedTuple):
             _latest(state.chances, drawn),
             _latest(state.expected, expected.expand(len(drawn))),
             doubts,
+            _latest(state.moved, moved.expand(len(drawn))),
             shown,
             samples,
             shortfall,
@@ -203,11 +207,17 @@ class FittedMonitor(NamedTuple):
         loss = (_mean_of_last(state.expected, state.samples) - mean).clamp(min=0)
         spread = _mean_of_last(state.chances * (1 - state.chances), state.samples).sqrt()
         fitted = (mean * (1 - mean) / len(self.labels)).sqrt()
-        width = half_width(
-            spread, state.samples, (fitted.square() + (self.uncertainty * loss).square()).sqrt(), QUANTILE_90
-        )
+        errors = torch.stack([fitted, self.uncertainty * loss, self._mistaken(state)])
+        width = half_width(spread, state.samples, errors.square().sum(0).sqrt(), QUANTILE_90)
         interval = torch.stack([torch.where(outside, 0, mean - width), mean + width]).clamp(0, 1)
         return Estimate(mean, interval, expected_accuracy, outside, outside | (state.shortfall > self.limit))
+
+    def _mistaken(self, state: MonitorState) -> Tensor:
+        """Deviation of an estimate's error where a prior was found among unsure predictions: it may be wrong, and makes
+        them sure. How far the prior moved times how much less is known than usual, as a share of log K."""
+        usual = -negative_entropy(self.probabilities).mean()
+        unsure = (_mean_of_last(state.doubts, state.samples) - usual).clamp(min=0) / math.log(len(self.mean_prediction))
+        return _mean_of_last(state.moved, state.samples) * unsure
 
 
 def _measured(probabilities: Tensor, doubt: Tensor, far: Tensor) -> Tensor:

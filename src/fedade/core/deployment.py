@@ -117,7 +117,12 @@ class Deployment:
         """The same deployment, constants included, whose network's passes this counter counts."""
         counted = copy(self)
         object.__setattr__(counted, "network", self.network.counting(counter))
+        object.__setattr__(counted, "_constants", self._constants)
         return counted
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies in another process compute their constants themselves: functions inside others cannot be pickled."""
+        return {**vars(self), "_constants": {}}
 
     def to(self, device: torch.device | str) -> "Deployment":
         """The same deployment on another device."""

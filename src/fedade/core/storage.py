@@ -198,18 +198,21 @@ def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, str]]":
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
 
-def load_metadata(path: Path) -> dict[str, str]:
-    """Metadata of a safetensors file, without its tensors."""
-    with _opened(path) as file:
+AGAIN = "delete it and run again, finished work is kept"
+
+
+def load_metadata(path: Path, if_damaged: str = AGAIN) -> dict[str, str]:
+    """Metadata of a safetensors file, without its tensors; `if_damaged` says what to do about one that is."""
+    with _opened(path, if_damaged) as file:
         return dict(file.metadata() or {})
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, if_damaged: str = AGAIN) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file
     except (OSError, SafetensorError, MemoryError) as error:
         if is_want_of_memory(error):
             raise FedadeError(f"too little memory to read {path}; end other programs, or use fewer --jobs") from error
-        raise FedadeError(f"{path} is damaged ({error}); delete it and run again, finished work is kept") from error
+        raise FedadeError(f"{path} is damaged ({error}); {if_damaged}") from error

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedade.kernels.layer import Layer
-from fedade.kernels.mapping import mapped
+from fedade.kernels.mapping import lies_by_pixel, mapped
 
 NEXT_TO_NOTHING = 1e-30
 """Added to a variance of 1 it is still 1; some versions of PyTorch refuse 0."""
@@ -43,7 +43,11 @@ def fused_layers(
 
 def channel_moments(images: Tensor) -> Tensor:
     """Mean and mean square of every sample's channels, `[2, n, channels]`, in float32 at least."""
-    plane, exact = images.flatten(2), torch.promote_types(images.dtype, torch.float32)
+    exact = torch.promote_types(images.dtype, torch.float32)
+    if lies_by_pixel(images):
+        pixels = images.permute(0, 2, 3, 1).flatten(1, 2).to(exact)
+        return torch.stack((pixels.mean(1), pixels.square().mean(1)))
+    plane = images.flatten(2)
     # A norm needs no squares of the whole image in memory.
     squares = torch.linalg.vector_norm(plane, dim=-1, dtype=exact).square() / plane.shape[-1]
     return torch.stack((plane.mean(-1, dtype=exact), squares))
@@ -53,8 +57,11 @@ def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None
     """relu(images scale + shift + residual), in the precision of the images."""
     if images.device.type == "cpu" and images.dtype is scale.dtype and not torch.is_grad_enabled() and not mapped():
         # One pass; it can be neither mapped nor differentiated by the scale.
-        mean, variance = torch.zeros_like(shift), torch.ones_like(scale)
-        result = F.batch_norm(images, mean, variance, scale, shift, False, 0.0, NEXT_TO_NOTHING)
+        if lies_by_pixel(images):  # in which PyTorch's own takes twice as long
+            result = torch.addcmul(shift, images.permute(0, 2, 3, 1), scale).permute(0, 3, 1, 2)
+        else:
+            mean, variance = torch.zeros_like(shift), torch.ones_like(scale)
+            result = F.batch_norm(images, mean, variance, scale, shift, False, 0.0, NEXT_TO_NOTHING)
         result = result if residual is None else result.add_(residual)
         return result.relu_() if relu else result
     factor, summand = (value.to(images.dtype)[:, None, None] for value in (scale, shift))

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
 
 from fedade.kernels import Affine, folded
 from fedade.models.batch_norm import BatchNorm
@@ -98,12 +97,22 @@ class _Tracer(fx.Tracer):
         return isinstance(module, BatchNorm) or super().is_leaf_module(module, module_qualified_name)
 
 
+class _Shapes(fx.Interpreter):
+    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, Tensor):
+            n.meta["shape"] = tuple(result.shape)
+        return result
+
+
 def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
     """The module's pass, with the shapes that these inputs have at each node."""
     graph = _Tracer().trace(module)
     owner = fx.GraphModule(module, graph)
     graph.eliminate_dead_code()
-    ShapeProp(owner).propagate(inputs)
+    _Shapes(owner).run(inputs)
     graph.owning_module = None  # a graph outlives the tensors that it was traced with
     return graph
 
@@ -218,5 +227,5 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:
-    meta = node.meta.get("tensor_meta")
-    return tuple(getattr(meta, "shape", ()))
+    shape: tuple[int, ...] = node.meta.get("shape", ())
+    return shape

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.network import Network
+from fedade.kernels import mapped
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
 from fedade.models.traced import TracedPass, forward_traced, traced
 
@@ -37,6 +38,9 @@ class Unwrapped(nn.Module):
         self.unit_pixels = unit_pixels
         """Whether bytes are given to the model as floats from 0 to 1, as it was trained; streams stay bytes."""
         self.plan: TracedPass | None = None
+        self.by_pixel = False
+        """Whether images are laid out with the channels of a pixel side by side: convolutions on a CPU are then spared
+        to do so, each on its way in and out."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """What the module makes of inputs, in float32."""
@@ -46,8 +50,22 @@ class Unwrapped(nn.Module):
         """From now on run by fused convolutions what these know."""
         self.plan = traced(self.model, self._as_trained(inputs))
 
+    def takes_images_by_pixel(self, inputs: Tensor) -> bool:
+        """Whether it answers such images alike when they lie by pixel, layer by layer and by its plan."""
+        if inputs.ndim != 4 or not any(isinstance(part, nn.Conv2d) for part in self.modules()):
+            return False
+        laid = self._as_trained(inputs).contiguous(memory_format=torch.channels_last)
+        try:
+            by_layers, usual = unwrapped(self.model(laid)).float(), self(inputs)
+            return all(_rounds_to(made, usual) for made in (by_layers, self(laid)))
+        except Exception:  # noqa: BLE001 - a stranger's code may count on how images lay in training
+            return False
+
     def _as_trained(self, inputs: Tensor) -> Tensor:
-        return inputs.float() / 255 if self.unit_pixels and inputs.dtype is torch.uint8 else inputs
+        made = inputs.float() / 255 if self.unit_pixels and inputs.dtype is torch.uint8 else inputs
+        if self.by_pixel and made.device.type == "cpu" and not (torch.is_grad_enabled() or mapped()):
+            made = made.contiguous(memory_format=torch.channels_last)
+        return made
 
 
 def unwrapped(outputs: Any) -> Tensor:
@@ -85,6 +103,12 @@ def _copied(model: nn.Module, unit_pixels: bool) -> Unwrapped:
     for wrapper in ("_orig_mod", "module"):  # of torch.compile, and of DataParallel
         if type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
             model = getattr(model, wrapper, model)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise FedadeError("the model is TorchScript, which cannot be split; pass the nn.Module that it was made from")
+    if any(nn.parameter.is_lazy(value) for value in (*model.parameters(), *model.buffers())):
+        raise FedadeError("the model has layers that were never run (Lazy...); call it once, train it, then deploy it")
+    if any(value.is_meta for value in model.parameters()):
+        raise FedadeError("the model is on the meta device: load its weights, load_state_dict(..., assign=True)")
     try:
         return Unwrapped(deepcopy(model), unit_pixels).float().eval().requires_grad_(False)
     except (RuntimeError, TypeError, NotImplementedError) as error:
@@ -114,9 +138,18 @@ def _run(whole: nn.Module, batch: Tensor) -> Tensor:
     except Exception as error:  # whatever a stranger's code raises
         raise FedadeError(
             f"the model fails on held-out inputs of shape {list(batch.shape)} and type {batch.dtype}: "
-            f"{first_line(error)}"
+            f"{first_line(error)}; {_remedy(whole, batch)}"
         ) from error
     return outputs
+
+
+def _remedy(whole: nn.Module, batch: Tensor) -> str:
+    """What to do about a model that does not take a batch."""
+    if batch.ndim == 3 and any(isinstance(part, nn.Conv2d) for part in whole.modules()):
+        return "grey images need an axis for their one channel: inputs[:, None]"
+    if batch.dtype is torch.uint8:
+        return "pass what it was trained on, such as inputs.float() / 255"
+    return "it is given one tensor, the inputs alone: wrap it in a module that makes all it needs of them"
 
 
 def _first_that_fits(whole: Unwrapped, batch: Tensor, logits: Tensor) -> Brought:
@@ -128,7 +161,8 @@ def _first_that_fits(whole: Unwrapped, batch: Tensor, logits: Tensor) -> Brought
             return _split(whole, name, batch, logits)
         except FedadeError as error:
             reasons.append(str(error))
-    reason = reasons[0] if reasons else f"no linear layer with {logits.shape[1]} outputs ran"
+    absent = f"no linear layer with {logits.shape[1]} outputs ran (is the model exported or quantised?)"
+    reason = reasons[0] if reasons else absent
     raise FedadeError(f"no head was found: {reason}; pass head= with the name of the module that gives the logits")
 
 
@@ -165,6 +199,7 @@ def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brough
     name_batch_norms(body, "body")
     name_batch_norms(head, "head")
     body.eval().trace(batch)
+    body.by_pixel = torch.backends.mkldnn.is_available() and body.takes_images_by_pixel(batch)  # type: ignore[no-untyped-call]
     network = Network(type(whole.get_submodule("model")).__name__, body.eval(), head.eval())
     parameters = {
         f"{part}.{key}": value.detach()
@@ -180,9 +215,13 @@ def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brough
         raise FedadeError(f"without {name} the rest of the model fails ({first_line(error)})") from error
     if features.ndim != 2:
         raise FedadeError(f"before {name} there are features of shape {list(features.shape)}, not [n, d]")
-    if made.shape != logits.shape or not torch.allclose(made, logits, 0, ROUNDING * float(logits.abs().max())):
+    if not _rounds_to(made, logits):
         raise FedadeError(f"the output of {name} is not what the model returns (is there a softmax after it?)")
     return Brought(network, parameters, name)
+
+
+def _rounds_to(made: Tensor, expected: Tensor) -> bool:
+    return made.shape == expected.shape and torch.allclose(made, expected, 0, ROUNDING * float(expected.abs().max()))
 
 
 @contextmanager

@@ -40,8 +40,8 @@ def deploy_brought(
 
     With `unit_pixels` the module is given bytes as floats from 0 to 1.
     """
-    if reference_size < 1:
-        raise FedadeError(f"reference_size is {reference_size}; keep at least one sample of each class")
+    if not isinstance(reference_size, int) or reference_size < 1:
+        raise FedadeError(f"reference_size is {reference_size!r}; pass a whole number, at least one for each class")
     device = device_of(model)
     brought = bring(model, inputs[:TRIED].to(device), head, unit_pixels)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def stored_origin(path: Path) -> dict[str, str]:
     """What the file of a deployment says of the model that was brought."""
     if not path.is_file():
         raise FedadeError(f"{path} is missing; write it with deployment.save(path)")
-    said = storage.load_metadata(path)
+    said = storage.load_metadata(path, "write it again with deployment.save(path)")
     if said.get("brought") != FORMAT:
         raise FedadeError(
             f"{path} has format {said.get('brought', 'of another command')}, not {FORMAT}; store it again with "

@@ -36,7 +36,7 @@ def as_held_out(data: Any) -> HeldOut:
     if inputs.is_floating_point() and not inputs.isfinite().all():
         broken = (~inputs.isfinite()).flatten(1).any(-1).nonzero()[0].item()
         raise FedadeError(f"held-out input {broken} holds NaN or infinite values; clean the data")
-    return HeldOut(inputs.float() if inputs.is_floating_point() else inputs, labels.long())
+    return HeldOut((inputs.float() if inputs.is_floating_point() else inputs).contiguous(), labels.long())
 
 
 def check_classes(labels: Tensor, num_classes: int) -> None:
