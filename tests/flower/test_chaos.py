@@ -25,7 +25,7 @@ def test_a_fleet_on_a_bad_network_has_the_simulators_numbers(make_task, tmp_path
             through = replace(live.federation, port=network.port)
             processes.start(through.nodes("nodes", configs))
             live.submit()
-            status = live.wait(170.0)
+            status = live.wait()
     assert status["finished"]
     assert min(network.happened[kind] for kind in ("delayed", "cut", "answer")) > 0
     assert status["refused"] == {}

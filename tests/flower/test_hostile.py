@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from safetensors.torch import load
 
 from fedade.core import trace
+from fedade.core.trace import IDENTIFIERS
 from fedade.flower import exchange, wire
 from fedade.flower.bounds import distance
 from fedade.flower.privacy import PrivacyAccount
@@ -158,17 +159,7 @@ def test_a_row_that_is_not_the_clients_own_is_left_out_of_the_trace(attacked, ca
     assert f"row of {LIAR} refused: {reason}" in caplog.text
     assert trace.column(trace.where(rows, client=2), "n").tolist() == [0, 12]
     assert trace.column(trace.where(rows, client=1), "n").tolist() == [12, 12]
-    assert set(rows.column_names) <= {
-        "method",
-        "seed",
-        "client",
-        "timestep",
-        "n",
-        "participated",
-        "bytes_sent",
-        "bytes_received",
-        *SHAREABLE,
-    }
+    assert set(rows.column_names) <= {*IDENTIFIERS, "n", "participated", "bytes_sent", "bytes_received", *SHAREABLE}
 
 
 def test_a_row_is_told_once_and_only_when_its_timestep_closes(attacked, caplog):
