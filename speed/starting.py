@@ -74,10 +74,13 @@ def main() -> None:
     asked.add_argument("--out", type=Path)
     asked.add_argument("--version", default="after", help="what the rows are called; those of others are kept")
     asked.add_argument("--turns", type=int, default=3)
+    asked.add_argument("--matching", default="", help="only commands that contain this")
     chosen = asked.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for words, code in COMMANDS.items():
+            if chosen.matching not in words:
+                continue
             turns = [started(words.split(), code, folder) for _ in range(chosen.turns)]
             first, end, spent = (min(column) for column in zip(*turns, strict=True))
             last = {"end": "", "processor": ""} if code is None else {"end": f"{end:.2f}", "processor": f"{spent:.2f}"}
