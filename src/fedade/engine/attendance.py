@@ -61,8 +61,9 @@ def scored_panel(seeds: Seeds, num_clients: int, scored: int | None) -> NDArray[
 
 def _among(some: NDArray[np.int64], all_of_them: NDArray[np.int64]) -> NDArray[np.int64]:
     """Those of some that are among all; both ascend. It takes no look at all of a million clients."""
-    places = np.searchsorted(all_of_them, some)
-    return some[all_of_them[np.minimum(places, len(all_of_them) - 1)] == some]
+    places = np.minimum(np.searchsorted(all_of_them, some), len(all_of_them) - 1)
+    known: NDArray[np.int64] = some[all_of_them[places] == some]
+    return known
 
 
 def awake(
