@@ -33,7 +33,7 @@ class Awake(NamedTuple):
     """The clients that do anything in a timestep, of every federation; all others sleep."""
 
     clients: NDArray[np.int64]
-    """The awake clients in ascending order, `[F, A]`."""
+    """In ascending order, `[F, A]`."""
     participants: NDArray[np.int64]
     """Places among them of those who take part in each round, `[F, R, P]`."""
     scored: NDArray[np.int64] | None
@@ -61,9 +61,9 @@ def scored_panel(seeds: Seeds, num_clients: int, scored: int | None) -> NDArray[
 
 def _among(some: NDArray[np.int64], all_of_them: NDArray[np.int64]) -> NDArray[np.int64]:
     """Those of some that are among all; both ascend. It takes no look at all of a million clients."""
-    places = np.searchsorted(all_of_them, some)
-    found: NDArray[np.int64] = some[all_of_them[np.minimum(places, len(all_of_them) - 1)] == some]
-    return found
+    places = np.minimum(np.searchsorted(all_of_them, some), len(all_of_them) - 1)
+    known: NDArray[np.int64] = some[all_of_them[places] == some]
+    return known
 
 
 def awake(
