@@ -103,7 +103,7 @@ def test_values_that_are_not_numbers_are_passed_on():
 
 @compiled
 def test_what_it_cannot_do_is_left_to_others():
-    layers, images, weights, biases = material("more channels")
+    layers, images, weights, _ = material("more channels")
     assert chain.suits(layers, [images], weights)
     assert not chain.suits(layers, [images.double()], weights)
     assert not chain.suits(*[[one] for one in (Layer(0, 2), images, weights[0][..., :1, :1])])  # nothing to gain
@@ -112,8 +112,23 @@ def test_what_it_cannot_do_is_left_to_others():
     vmap(lambda one: seen.append(chain.suits(layers, [one], weights)) or one)(images.unsqueeze(0))
     vmap(grad(lambda one: seen.append(chain.suits(layers, [one], weights)) or one.sum()))(images.unsqueeze(0))
     assert seen == [False, False]
-    with pytest.raises(RuntimeError, match="second derivatives"):
-        grad(lambda x: grad(lambda y: chain.fused_layers(layers, [y], weights, biases).pow(2).sum())(x).sum())(images)
+
+
+@compiled
+@pytest.mark.parametrize("of", ["images", "weights"])
+def test_second_derivatives_are_those_of_plain_pytorch(of):
+    layers, images, weights, biases = material("a residual network")
+
+    def curved(module):
+        def loss(moved):
+            given = ([moved], weights) if of == "images" else ([images], [moved, *weights[1:]])
+            return module.fused_layers(layers, *given, biases).pow(2).sum()
+
+        return grad(lambda value: grad(loss)(value).pow(2).sum())
+
+    start = images if of == "images" else weights[0]
+    found, expected = curved(chain)(start), curved(reference)(start)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
 def test_without_a_compiler_one_warning_says_so(monkeypatch, tmp_path):

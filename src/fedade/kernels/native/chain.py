@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.func import vjp
 
+from fedade.kernels import reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native.calls import CHANNELS, Gradient, by_pixel, convolved, image_gradient, weight_gradient
@@ -64,7 +66,7 @@ class _Chain(Function):
         ctx.layers, images, *parameters = inputs
         ctx.mark_non_differentiable(*output[:-1])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(images, *output, *parameters[: len(ctx.layers)])
+        ctx.save_for_backward(images, *output, *parameters)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -79,7 +81,8 @@ class _Gradients(Function):
     def forward(
         layers: tuple[Layer, ...], of_images: bool, gradient: Tensor, *saved: Tensor
     ) -> tuple[Tensor | None, ...]:
-        tensors, weights = [by_pixel(saved[0]), *saved[1 : len(layers) + 1]], saved[len(layers) + 1 :]
+        count = len(layers)
+        tensors, weights = [by_pixel(saved[0]), *saved[1 : count + 1]], saved[count + 1 : 2 * count + 1]
         flowing: list[Gradient | None] = [None] * len(layers) + [Gradient(by_pixel(gradient))]
         for_weights: list[Tensor] = []
         for_biases: list[Tensor] = []
@@ -103,11 +106,28 @@ class _Gradients(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Nothing is kept: there are no second derivatives."""
+        ctx.layers, _, gradient, images, *others = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(gradient, images, *others[len(ctx.layers) :])
 
     @staticmethod
-    def backward(_ctx: Any, *_gradients: Tensor) -> tuple[None, ...]:
-        raise RuntimeError("the compiled convolutions have no second derivatives; set FEDADE_NATIVE=0")
+    def backward(ctx: Any, *flowing: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Second derivatives are PyTorch's own, of the whole chain: only studies of the theory ask for them."""
+        layers, (gradient, *given) = ctx.layers, ctx.saved_tensors
+        asked = [place for place, value in enumerate(flowing) if value is not None]
+
+        def gradients(gradient: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+            found = vjp(lambda *tensors: _plain(layers, *tensors), *given)[1](gradient)
+            return tuple(found[place] for place in asked)
+
+        pulled_back = vjp(gradients, gradient, *given)[1]
+        for_gradient, for_images, *for_parameters = pulled_back(tuple(flowing[place] for place in asked))
+        return None, None, for_gradient, for_images, *[None] * len(layers), *for_parameters
+
+
+def _plain(layers: Sequence[Layer], images: Tensor, *parameters: Tensor) -> Tensor:
+    """The chain in plain PyTorch."""
+    return reference.fused_layers(layers, [images], parameters[: len(layers)], parameters[len(layers) :])
 
 
 def _sum(first: Gradient | None, second: Gradient) -> Gradient:
