@@ -30,7 +30,6 @@ from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured
 from fedade.engine.steps import Maps
-from fedade.kernels import compiling_ahead
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.models.traced import fused_and_other_layers
 from fedade.speed.ceilings import flops_per_second
@@ -62,15 +61,12 @@ class Figure:
     timesteps: int = 20
     federations: int = 1
     limit: int = 60
-    ahead: bool = False
-    """Whether kernels are compiled side by side before a step first runs."""
     work: dict[str, Any] = field(default_factory=dict)
 
 
 RESNET_20, RESNET_56 = "import:speed.networks:resnet20", "import:speed.networks:resnet56"
 FIGURES = {
     "cold": Figure(8, timesteps=3),
-    "cold-ahead": Figure(8, timesteps=3, ahead=True),
     "fed-ade": Figure(3, timesteps=100),
     "fed-ade-resnet20": Figure(5, RESNET_20, timesteps=100),
     "fed-ade-resnet56": Figure(12, RESNET_56, timesteps=60),
@@ -89,7 +85,7 @@ FIGURES = {
 }
 
 
-COLD = ("cold", "cold-ahead")
+COLD = "cold"
 """Seconds since the process began, with an empty cache of kernels."""
 
 
@@ -111,7 +107,7 @@ def clock_of(figure: Figure) -> tuple[Clock, Work]:
         Seeds(0),
         maps,
         more_federations=further,
-        execution=Captured(compiling_ahead if figure.ahead else None),
+        execution=Captured(),
     )
     return clock, work
 
@@ -135,7 +131,7 @@ def timed(name: str, timesteps: int | None, profiled: bool) -> dict[str, Any]:
         "timesteps": figure.timesteps,
         "goal": figure.goal,
         "fused": f"{len(fused)} of {len(fused) + len(others)}",
-        "first_timestep": round(since_start if name in COLD else first, 2),
+        "first_timestep": round(since_start if name == COLD else first, 2),
         "not_recorded": "; ".join(dict.fromkeys(one for one in heard if "CUDA graph" in one)),
     }
     if figure.timesteps == 1:
@@ -239,8 +235,8 @@ def main() -> None:
     rows = csv.DictWriter(written, COLUMNS, lineterminator="\n")
     rows.writeheader()
     names = list(options.only)
-    cold = [name for name in names if name in COLD]
-    names = [name for name in names if name not in COLD]
+    cold = [name for name in names if name == COLD]
+    names = [name for name in names if name != COLD]
 
     def left() -> float:
         return options.budget - (time.perf_counter() - BEGUN)
@@ -254,7 +250,7 @@ def main() -> None:
         if left() < 10:
             found: dict[str, Any] = {"failure": "no time left"}
         else:
-            os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp() if name in COLD else cache
+            os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp() if name == COLD else cache
             found = run_one(name, options, min(FIGURES[name].limit, left()))
         print(f"{name}: {found}; {left():.0f} s left", flush=True)
         rows.writerow({"figure": name, "command": f"python speed/h200.py --only {name}", **found})

@@ -1,7 +1,6 @@
 """What ships to every client at t = 0."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,16 +95,6 @@ class Deployment:
                 self._constants[compute] = compute(self.counting(None))
         known: Constant = self._constants[compute]
         return known
-
-    @contextmanager
-    def forgetting(self) -> Iterator[None]:
-        """Within, constants that are computed are not kept: a pass is being tried whose numbers mean nothing."""
-        known = dict(self._constants)
-        try:
-            yield
-        finally:
-            self._constants.clear()
-            self._constants.update(known)
 
     @property
     def reference_features(self) -> Tensor:

@@ -2,8 +2,7 @@
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,12 +58,8 @@ class Captured:
     value back, say), it goes on running directly, with one warning.
     """
 
-    compiling_ahead: Callable[[], AbstractContextManager[None]] | None = None
-    """Within it a step computes nothing worth keeping, and compiles what it needs all at once."""
-
     def begin(self, steps: Steps) -> Running:
         written: set[int] = set()
-        compiling = None if self.compiling_ahead is None else lambda: self._trying(steps)
         events: deque[torch.cuda.Event] = deque()
 
         def end_timestep() -> None:
@@ -76,13 +71,7 @@ class Captured:
             if len(events) > 2:
                 events.popleft().synchronize()
 
-        return _over_federations(steps, lambda step: _Recorded(step, written, compiling), end_timestep)
-
-    @contextmanager
-    def _trying(self, steps: Steps) -> Iterator[None]:
-        assert self.compiling_ahead is not None  # noqa: S101 - asked before
-        with self.compiling_ahead(), steps.deployment.forgetting():
-            yield
+        return _over_federations(steps, lambda step: _Recorded(step, written), end_timestep)
 
 
 @dataclass
@@ -101,7 +90,6 @@ class _Recorded:
     step: Step
     written: set[int]
     """Addresses that the replays of a run write to."""
-    compiling_ahead: Callable[[], AbstractContextManager[None]] | None = None
     graphs: dict[object, _Graph | None] = field(default_factory=dict)
     """Recordings by structure and shapes of the arguments; None once they were met."""
     direct: bool = False
@@ -111,8 +99,6 @@ class _Recorded:
         flat, structure = pytree.tree_flatten(arguments)
         shapes = (structure, tuple((leaf.shape, leaf.dtype) for leaf in flat))
         if self.direct or shapes not in self.graphs:
-            if shapes not in self.graphs:
-                self._compile(arguments)
             self.graphs.setdefault(shapes, None)
             results = self.step(*arguments)
             self.direct |= not leaves(results)  # nothing to record
@@ -126,13 +112,6 @@ class _Recorded:
         self._fill(known, flat)
         known.graph.replay()
         return known.results
-
-    def _compile(self, arguments: tuple[Tree, ...]) -> None:
-        if self.compiling_ahead is None:
-            return
-        # Of zeros some operations may be impossible; then the rest is compiled when it is met.
-        with suppress(Exception), self.compiling_ahead():
-            self.step(*pytree.tree_map(torch.clone, arguments))
 
     def _record(self, flat: list[Tensor], structure: pytree.TreeSpec) -> _Graph | None:
         graph = torch.cuda.CUDAGraph()

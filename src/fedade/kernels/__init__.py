@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -16,14 +15,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedade.core.paths import cache_dir
-from fedade.kernels import grids, reference
+from fedade.kernels import reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine", "Layer", "absolute_iterations", "channel_moments", "compiling_ahead", "convolved", "folded",
+    "Affine", "Layer", "absolute_iterations", "channel_moments", "convolved", "folded",
     "fused_layers", "mapped", "normalised_pixels", "scaled",
 ]  # fmt: skip
 
@@ -116,13 +115,6 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
         fused: Tensor = _module("simplex").iterate(start, constant, matrix, share, iterations)
         return fused
     return reference.absolute_iterations(start, constant, matrix, share, iterations)
-
-
-def compiling_ahead() -> AbstractContextManager[None]:
-    """Within, what runs on Triton is compiled, side by side, and not run: what it would compute is zeros."""
-    if importlib.util.find_spec("triton") is None:
-        return nullcontext()
-    return grids.compiling_ahead()
 
 
 def _runs_triton(tensor: Tensor) -> bool:
