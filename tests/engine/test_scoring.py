@@ -27,7 +27,7 @@ def test_it_is_what_the_definitions_say(batch):
     n, classes = probabilities.shape
     rows = np.arange(n)
     truth = np.eye(classes)[labels]
-    np.testing.assert_allclose(found.nll, -np.log(probabilities[rows, labels].clip(1e-7)).mean(), rtol=1e-4)
+    np.testing.assert_allclose(found.nll, -np.log(probabilities[rows, labels].clip(1e-7)).mean(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.brier, ((probabilities - truth) ** 2).sum(1).mean(), atol=1e-5)
     np.testing.assert_allclose(found.confidence, probabilities.max(1).mean(), atol=1e-5)
     answers = batch[0].float().argmax(-1).numpy()
