@@ -296,6 +296,5 @@ def test_statistics_of_personal_body_layers_never_take_gradient_steps(scenario_f
     assert deployed, "this split keeps a block with BatchNorm"
     for method in (FedAde(rate=RATES), FedAdeRelease(rate=RATES, **PAPER_SWITCHES)):
         own = final_world(method, scenario).clients.own
-        for name, value in deployed.items():
-            assert (own[name] == value).all(), name
+        assert all((own[name] == value).all() for name, value in deployed.items())
         assert any((own[name] != value).any() for name, value in scenario.deployment.personal.items())

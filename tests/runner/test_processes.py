@@ -53,6 +53,17 @@ def family(folder: Path) -> list[int]:
     return found
 
 
+def left_after_a_while(mark: Path) -> list[int]:
+    """Its processes that have not ended by themselves; they are ended."""
+    deadline = time.monotonic() + 20
+    while family(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = family(mark)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    return left
+
+
 @pytest.mark.slow  # two processes import PyTorch
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_workers_end_with_the_run_that_started_them(tmp_path, number):
@@ -68,13 +79,7 @@ def test_workers_end_with_the_run_that_started_them(tmp_path, number):
     assert len(family(tmp_path)) >= 3
     runner.send_signal(number)
     runner.wait()
-    deadline = time.monotonic() + 20
-    while family(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    left = family(tmp_path)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left
+    assert not left_after_a_while(tmp_path)
 
 
 @pytest.mark.slow  # two processes import PyTorch
@@ -92,11 +97,5 @@ def test_workers_end_with_a_run_that_is_killed_while_they_begin(tmp_path):
         time.sleep(0.05)
     runner.kill()
     runner.wait()
-    deadline = time.monotonic() + 20
-    while family(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    left = family(tmp_path)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left
+    assert not left_after_a_while(tmp_path)
     assert not list((tmp_path / "pids").iterdir())
