@@ -61,10 +61,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_grid(tmp_path: Path, quick: None) -> Callable[..., InProcessGrid]:
     """A grid of real clients in this process, whose nodes come in no order."""
 
-    def make(task: FlowerTask, clients: list[str] | None = None) -> InProcessGrid:
+    def make(task: FlowerTask, clients: list[str] | None = None, in_order: bool = True) -> InProcessGrid:
         storage.write_yaml(tmp_path / CONFIG, task.as_plain())
         known = clients or list(task.flower.clients)
-        return grid_of(tmp_path, client_app(tmp_path), [*known[1::2], *known[::2]])
+        return grid_of(tmp_path, client_app(tmp_path, in_order=in_order), [*known[1::2], *known[::2]])
 
     return make
 

@@ -32,14 +32,17 @@ from fedade.scenarios.building import build_scenario
 log = logging.getLogger("flwr.fedade")
 
 
-def client_app(folder: Path, then: AfterTurn = lambda *_: None) -> ClientApp:
-    """The client of the task in an app's folder; `then` is told of every turn."""
+def client_app(folder: Path, then: AfterTurn = lambda *_: None, in_order: bool = False) -> ClientApp:
+    """The client of the task in an app's folder; `then` is told of every turn.
+
+    `in_order`: whoever runs it answers one message after the other, which the server may count on.
+    """
     app = ClientApp()
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:
         name = Identity.of(context.node_config, context.run_config).name
-        return Message(RecordDict({"config": ConfigRecord({"client": name})}), reply_to=message)
+        return Message(RecordDict({"config": ConfigRecord({"client": name, "in-order": in_order})}), reply_to=message)
 
     @app.train("turn")
     def turn(message: Message, context: Context) -> Message:

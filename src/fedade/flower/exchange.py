@@ -78,8 +78,8 @@ class Exchange:
     _greeted: dict[int, float] = field(default_factory=dict)
     """When they were."""
     _questions: dict[str, str] = field(default_factory=dict)
-    """Messages that may be lost, by the hello that was sent after them: a node answers one message after the other, so
-    that an answer to the second tells that there is none to the first."""
+    """Messages that may be lost, by the hello that was sent after them: where a node answers one message after the
+    other, an answer to the second tells that there is none to the first."""
     _overdue: dict[str, Member] = field(default_factory=dict)
     """Messages that were not waited for any longer, whose answers still show that a client is back."""
 
@@ -152,10 +152,11 @@ class Exchange:
         return sent
 
     def _ask_for_lost(self, waiting: Mapping[str, Pending]) -> None:
-        """Say hello to nodes that are silent."""
+        """Say hello to nodes that are silent and answer in order: elsewhere a hello may overtake a long turn."""
         for identity, pending in waiting.items():
             member = pending.member
-            if time.monotonic() >= pending.asked_after and member.node is not None and not member.absent:
+            silent = time.monotonic() >= pending.asked_after
+            if silent and member.in_order and member.node is not None and not member.absent:
                 pending.pause *= 2
                 pending.asked_after = time.monotonic() + pending.pause
                 self._questions |= dict.fromkeys(self._say_hello(member.node), identity)
@@ -212,8 +213,9 @@ class Exchange:
         if message.has_error():
             log.warning("node %d did not tell its name: %s", node, one_line(message.error.reason))
             return
-        name = message.content.config_records.get("config", ConfigRecord()).get("client")
+        told = message.content.config_records.get("config", ConfigRecord())
+        name, in_order = told.get("client"), told.get("in-order") is True
         if isinstance(name, str) and CLIENT_NAME.fullmatch(name):
-            self.roster.welcome(name, node, list(self.grid.get_node_ids()))
+            self.roster.welcome(name, node, list(self.grid.get_node_ids()), in_order)
         else:
             self.roster.refuse(node)

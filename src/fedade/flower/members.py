@@ -19,6 +19,8 @@ class Member:
     """Its place in the run: what draws and the trace call the client."""
     node: int | None = None
     """Flower's id of its node, while that is known."""
+    in_order: bool = False
+    """Its node answers one message after the other, as ours does. Flower's simulation has several at once."""
     absent: bool = False
     """It left a message unanswered, and is not waited for until it is heard of again."""
     base: int = -1
@@ -96,7 +98,7 @@ class Roster:
         holder = self._members.get(self._refused[node])
         return holder is None or holder.node in online
 
-    def welcome(self, name: str, node: int, online: Sequence[int]) -> None:
+    def welcome(self, name: str, node: int, online: Sequence[int], in_order: bool = False) -> None:
         """Note that a node speaks for a client; one whose key is another's, or a second for the same, is refused."""
         names = self._names()
         if names is not None and (owner := names.get(node, "nobody")) != name:
@@ -115,7 +117,7 @@ class Roster:
             self._refused[node] = name
             log.warning("node %d calls itself %r, but node %d does so already; refused", node, name, member.node)
             return
-        member.node, member.absent = node, False
+        member.node, member.in_order, member.absent = node, in_order, False
 
     def refuse(self, node: int) -> None:
         """Note that a node cannot speak for any client."""

@@ -110,7 +110,8 @@ class Node:
                 remember_node(client, self.node_config, run_config)
                 self.served.publish(client, snapshot)
 
-            return client_app(folder, published)(message, self.link.context(run, self.node_config, run_config))
+            app = client_app(folder, published, in_order=True)
+            return app(message, self.link.context(run, self.node_config, run_config))
         except RunEndedError:
             raise
         except Exception as error:
