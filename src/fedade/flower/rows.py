@@ -112,7 +112,8 @@ def whole_trace(
     """One row for every client and timestep since it joined, in order; one that was away has a row without measures."""
     reported = {(row["timestep"], row["client"]): row for row in rows}
     absent = dict.fromkeys(_COUNTS, 0)
-    missing: PlainRow = {**dict.fromkeys(_NEVER_MISSING, float("nan")), "true_prior": [float("nan")]}
+    classes = max((len(row["true_prior"]) for row in reported.values() if "true_prior" in row), default=1)
+    missing: PlainRow = {**dict.fromkeys(_NEVER_MISSING, math.nan), "true_prior": [math.nan] * classes}
     ordered = [
         {**labels, "client": client, "timestep": timestep, **absent, **missing, **reported.get((timestep, client), {})}
         for timestep in range(1, timesteps + 1)
