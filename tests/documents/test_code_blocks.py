@@ -2,8 +2,10 @@
 
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -43,7 +45,9 @@ COMMAND_LINES = sorted(
 def test_every_python_example_of_the_documents_runs(page, cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in blocks(page, "python"):
-        exec(compile(block, named(page), "exec"), {"__name__": "example"})  # noqa: S102
+        module = ModuleType("example")
+        monkeypatch.setitem(sys.modules, "example", module)  # where pydantic looks for the classes of a block
+        exec(compile(block, named(page), "exec"), vars(module))  # noqa: S102
 
 
 def test_enough_is_looked_at():
