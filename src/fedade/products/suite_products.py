@@ -1,5 +1,6 @@
 """What a suite leaves behind for people: one list of results, tables, figures."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -9,7 +10,6 @@ from fedade.core.events import Listener
 from fedade.core.seeds import Seeds
 from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite
 from fedade.maths.schedules import VARIANTS
-from fedade.parts.rates import RateBounds
 from fedade.products.results_file import line_of
 from fedade.reporting.figures import Figures, save
 from fedade.reporting.result_lines import as_csv
@@ -49,12 +49,18 @@ def finish(suite: Suite, folder: Path, listener: Listener) -> list[Path]:
 
 def _sensitivity(ended: Sequence[Record]) -> Figures:
     """One figure per dataset: Fed-ADE over either bound of its rate, and a fixed rate over itself."""
-    paper = RateBounds()
+
+    def moved(members: Sequence[Record], bound: str, kept: str) -> Sequence[Curve]:
+        """Over one bound, where the other is what it is most often."""
+        values = Counter(record.cell.labels[kept] for record in members if kept in record.cell.labels)
+        most_often = max(values, key=values.__getitem__, default=None)
+        return _curves(_where(members, row="Fed-ADE", **{kept: most_often}), "schedule", bound)
+
     return {
         f"rates-{dataset}": accuracy_against(
             [
-                Panel("η_min of Fed-ADE", _curves(_where(members, row="Fed-ADE", high=paper.high), "schedule", "low")),
-                Panel("η_max of Fed-ADE", _curves(_where(members, row="Fed-ADE", low=paper.low), "schedule", "high")),
+                Panel("η_min of Fed-ADE", moved(members, "low", "high")),
+                Panel("η_max of Fed-ADE", moved(members, "high", "low")),
                 Panel("η of FixLR", _curves(_where(members, row="FixLR"), "schedule", "rate")),
             ],
             f"{dataset}: accuracy against the learning rate",
@@ -123,6 +129,7 @@ def _saved(draw: Callable[[Sequence[Record]], Figures]) -> More:
 
 _MORE: Mapping[str, More] = {
     "fig-lr": _saved(_sensitivity),
+    "fig-bounds": _saved(_sensitivity),
     "fig-dirichlet": _saved(_heterogeneity),
     "fig-labelled": _saved(_labelled),
     "fig-schedules": _saved(_schedules),

@@ -7,7 +7,7 @@ from fedade.experiments.suites.ablations import TABLE3, TABLE4
 from fedade.experiments.suites.comparisons import TABLE1, TABLE2, TABLE_EXPONENTIAL, TABLE_GAUSSIAN
 from fedade.experiments.suites.fed_ade import FED_ADE
 from fedade.experiments.suites.field import FIELD
-from fedade.experiments.suites.figures import FIG_DIRICHLET, FIG_LABELLED, FIG_LR, FIG_SCHEDULES
+from fedade.experiments.suites.figures import FIG_BOUNDS, FIG_DIRICHLET, FIG_LABELLED, FIG_LR, FIG_SCHEDULES
 from fedade.experiments.suites.grid import Suite
 from fedade.experiments.suites.kinds import KINDS_OF_SHIFT, KINDS_PARTS
 from fedade.experiments.suites.small import SMOKE, THEORY
@@ -24,6 +24,7 @@ SUITES: Mapping[str, Suite] = {
         TABLE4,
         FED_ADE,
         FIG_LR,
+        FIG_BOUNDS,
         FIG_SCHEDULES,
         FIG_DIRICHLET,
         FIG_LABELLED,
