@@ -10,13 +10,15 @@ import pytest
 from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
+from fedade.experiments.identifying import changed_cell
 from fedade.experiments.suites import SUITES
 from fedade.experiments.suites.figures import SIZES
 from fedade.experiments.suites.selecting import select
 from fedade.products import suite_products
 from fedade.products.results_file import add_results
 from fedade.products.suite_folder import claim_suite
-from fedade.reporting.result_lines import read_lines
+from fedade.reporting import answers
+from fedade.reporting.result_lines import labels_of, read_lines
 from fedade.runner.store import CellFolder, examine, records
 
 
@@ -152,3 +154,29 @@ def test_a_suite_without_results_leaves_no_list(tmp_path):
     assert finish("smoke", tmp_path) == []
     assert json.loads((tmp_path / "suite.json").read_text())["suite"] == "smoke"
     assert finish("theory", tmp_path) == []
+
+
+def test_a_model_that_nobody_trains_here_has_lines_of_results(tmp_path):
+    trained_elsewhere = ["scenario.pretraining=none", "scenario.model=import:torch.nn:Flatten"]
+    cell = changed_cell(SUITES["field"].cells((0,))[0], trained_elsewhere)
+    made_up(tmp_path, cell, 0.5).finish()
+    finish("field", tmp_path)
+    assert [line["epochs"] for line in read_lines(tmp_path / "results.csv")] == [""]
+
+
+def test_what_answers_are_worth_is_measured_and_does_not_tell_lines_apart(tmp_path):
+    cell = SUITES["smoke"].cells((0,))[0]
+    count = cell.experiment.scenario.num_clients * cell.experiment.scenario.num_timesteps
+    bins = np.ones((count, 10))
+    columns = {name: np.full(count, 0.5) for name in ("accuracy_post", "accuracy_pre", "confidence", "nll", "brier")}
+    columns |= dict.fromkeys(("confidence_samples", "confidence_hits", "confidence_sums"), bins)
+    columns |= dict.fromkeys(("class_samples", "class_hits"), bins) | {"bytes_sent": np.ones(count)}
+    columns |= {name: np.arange(count) % 3 for name in ("client", "timestep")}
+    place = CellFolder(tmp_path, cell)
+    place.begin({})
+    trace.write(place.trace, trace.to_table(columns).replace_schema_metadata({"seconds": "1.5"}))
+    place.finish()
+    finish("smoke", tmp_path)
+    (line,) = read_lines(tmp_path / "results.csv")
+    assert (line["nll"], line["brier"], line["expected"]) == ("0.5", "0.5", "50")
+    assert not {"answers", *answers.NAMES} & labels_of(line).keys()

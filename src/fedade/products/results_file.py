@@ -30,6 +30,7 @@ def line_of(record: Record) -> Line:
     facts: dict[str, Any] = {name: _setting(settings, path) for name, path in FACTS.items()}
     facts["model"] = str(facts["model"]).split("/")[-1]  # without the folder of a machine
     measures = {} if record.status.result is None else record.status.result.asdict()
+    measures |= {name: f"{value:.6g}" for name, value in measures.pop("answers", {}).items()}
     commit = f"{(origin.get('commit') or '')[:10]}{CHANGED if origin.get('dirty') else ''}"
     line: dict[str, object] = {
         **facts,
@@ -76,4 +77,4 @@ def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
 def _setting(settings: Mapping[str, Any], path: str) -> Any:
     """The setting under a dotted name; None where there is no such setting."""
     key, _, below = path.partition(".")
-    return _setting(settings.get(key, {}), below) if below else settings.get(key)
+    return _setting(settings.get(key) or {}, below) if below else settings.get(key)

@@ -24,6 +24,8 @@ _COLUMNS: Mapping[str, Column] = {
     "worst_class": Column("worst class", ".1f"),
     "follows_drift": Column("signal and drift", "+.2f"),
 }
+NAMES = tuple(_COLUMNS)
+"""Measures of answers, by the names they have in files."""
 _LOWEST_IS_BEST = ("nll", "ece", "brier", "off_by")
 _HIGHEST_IS_BEST = ("worst_client", "worst_class")
 _NOTE = (

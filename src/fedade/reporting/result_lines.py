@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.reporting import names
+from fedade.reporting import answers, names
 from fedade.reporting.outcomes import COMMON, Label, Outcome
 from fedade.reporting.results import Result
 
@@ -16,7 +16,7 @@ Line = Mapping[str, str]
 
 MEASURES = (
     "accuracy_post", "accuracy_pre", "accuracy_fresh", "deviation", "learning_rate_mean", "seconds", "bytes_sent",
-    "oracle",
+    "oracle", *answers.NAMES,
 )  # fmt: skip
 ORIGIN = ("cell", "commit", "device", "precision", "started", "row_labels", "status", "reason")
 """Settings' fingerprint, code, machine and time; which labels name the row; how the cell ended."""
