@@ -1,10 +1,15 @@
 """Streams, partition, pre-training and deployment."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from fedade.checking.trials import SMALL
+from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.core.seeds import Seeds
@@ -13,6 +18,8 @@ from fedade.data.dataset import Labelled
 from fedade.data.known.digits import digits
 from fedade.models import build
 from fedade.models.image import Pixels
+from fedade.scenarios import deploying
+from fedade.scenarios.building import build_scenario
 from fedade.scenarios.partition import partition, source_prior
 from fedade.scenarios.pretraining import flip_and_shift, pretrain
 from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
@@ -133,6 +140,25 @@ def test_training_that_was_killed_ends_with_the_same_weights(tmp_path):
     for name, value in whole.items():
         torch.testing.assert_close(value, resumed[name], rtol=1e-5, atol=1e-6)
     assert not (tmp_path / "training").exists()
+
+
+def test_a_model_is_trained_once_and_different_ones_side_by_side(tmp_path, monkeypatch):
+    together, trained = threading.Barrier(2), []
+
+    def trains(network, data, recipe, *_: object) -> dict[str, torch.Tensor]:
+        together.wait(20)  # until another model is being trained as well
+        trained.append(recipe.seed)
+        return network.initial_parameters()
+
+    monkeypatch.setattr(deploying, "pretrain", trains)
+
+    def deployed(seed: int) -> Deployment:
+        settings = ScenarioSettings(**{**SMALL, "pretraining": {"seed": seed}})
+        return build_scenario(settings, 0, "cpu", tmp_path, lambda done, of: None).deployment
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(deployed, (0, 1, 0, 1)))) == 4
+    assert sorted(trained) == [0, 1]
 
 
 def test_augmentation_flips_and_shifts_each_image_by_its_own_numbers():

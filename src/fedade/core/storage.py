@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import filelock
 import numpy as np
 import yaml
 from numpy.typing import NDArray
@@ -94,6 +95,23 @@ def sweep(folder: Path) -> None:
         with suppress(OSError), path.open("rb") as file:
             _lock(file, wait=False)
             path.unlink()
+
+
+@contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Nobody else is here meanwhile; without `wait`, `filelock.Timeout` says that somebody is."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path)
+        lock.acquire(timeout=-1 if wait else 0)
+    except filelock.Timeout:
+        raise
+    except OSError as error:
+        raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; {remedy(path, error)}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:

@@ -11,7 +11,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.experiments.cell import Cell
 from fedade.runner.executors import Executor, ProcessLostError
-from fedade.runner.store import CellFolder, CellStatus, examine, locked
+from fedade.runner.store import CellFolder, CellStatus, examine
 from fedade.runner.work import Preparation, Task, Worker
 
 PLAN = "plan.json"
@@ -148,7 +148,7 @@ def _lost(task: Task, error: ProcessLostError) -> list[CellStatus]:
     """Cells whose process died with them twice fail; those that it had finished before are kept."""
     statuses = []
     for place in (CellFolder(task.store, cell) for cell in task.cells):
-        with locked(place.lock):
+        with storage.locked(place.lock):
             status = examine(place.path)
             statuses.append(place.fail(error) if status.state == "open" else status)
     return statuses

@@ -3,13 +3,11 @@
 import hashlib
 import shutil
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import filelock
 import pyarrow as pa
 import torch
 from pydantic import ValidationError
@@ -63,7 +61,7 @@ def claim(folder: Path, name: str, content: Mapping[str, Any], write: bool = Tru
     if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise FedadeError(f"{folder} is not empty and holds no {kind}; choose another folder with --out")
     if write:
-        with locked(folder / ".lock"):
+        with storage.locked(folder / ".lock"):
             if not path.exists():
                 (storage.write_json if name.endswith(".json") else storage.write_yaml)(path, content)
 
@@ -76,24 +74,6 @@ def _first_difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any
                 return below
         return None
     return None if old == new else (path, old, new)
-
-
-@contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Nobody else is here meanwhile; without `wait`, `filelock.Timeout` says that somebody is."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path)
-        lock.acquire(timeout=-1 if wait else 0)
-    except filelock.Timeout:
-        raise
-    except OSError as error:
-        remedy = storage.remedy(path, error)
-        raise FedadeError(f"cannot write to {path.parent}: {error.strerror}; {remedy}") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from fedade.experiments.cell import Cell
 from fedade.experiments.settings import Experiment
 from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, discard, reached_timestep
 from fedade.runner.clocks import build_clock, check_precision
-from fedade.runner.store import CellFolder, CellStatus, examine, locked
+from fedade.runner.store import CellFolder, CellStatus, examine
 from fedade.scenarios.building import Testbed, build_testbed
 from fedade.scenarios.own_testbed import OwnTestbed
 from fedade.scenarios.settings import ScenarioSettings
@@ -72,15 +72,14 @@ class Worker:
 
     def prepare(self, preparation: Preparation) -> FedadeError | None:
         """Train and store a model, unless it is there; what hinders it."""
-        with locked(cache_dir() / "models" / ".preparing.lock"):
-            storage.sweep(cache_dir() / "models")
-            try:
-                check_precision(preparation.experiment)
-                self._testbed(preparation.experiment, preparation.title)
-            except FedadeError as error:
-                return error
-            except Exception:  # noqa: BLE001 - the cells meet it again, and each records it
-                return None
+        storage.sweep(cache_dir() / "models")
+        try:
+            check_precision(preparation.experiment)
+            self._testbed(preparation.experiment, preparation.title)
+        except FedadeError as error:
+            return error
+        except Exception:  # noqa: BLE001 - the cells meet it again, and each records it
+            return None
         return None
 
     def run(self, task: Task) -> list[CellStatus]:
@@ -90,7 +89,7 @@ class Worker:
             mine = []
             for place in (CellFolder(task.store, cell) for cell in task.cells):
                 try:
-                    held.enter_context(locked(place.lock, task.wait))
+                    held.enter_context(storage.locked(place.lock, task.wait))
                 except filelock.Timeout:
                     statuses[place.cell.address] = CellStatus("busy")
                     continue
@@ -184,7 +183,7 @@ class Worker:
                 return collect(list(clock.advance(clock.beginning())))
 
         key = tuning_key(method, testbed.deployment.digest, experiment.scenario, alone.model_dump(mode="json"))
-        with locked(cache_dir() / "models" / f".calibrating-{key}.lock"):  # others may be found side by side
+        with storage.locked(cache_dir() / "models" / f".calibrating-{key}.lock"):  # others may be found side by side
             return tuned_from_store(
                 method,
                 testbed.deployment,

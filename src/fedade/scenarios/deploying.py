@@ -74,10 +74,11 @@ def deploy(
     path = store / f"{called}-{measured_as}.safetensors"
     if not path.exists():
         weights = store / f"{called}-{trained_as}.weights"
-        if not weights.exists():
-            unfinished = weights.with_suffix(".training")
-            trained = pretrain(network, parts.trained, settings.pretraining, device, progress, unfinished)
-            storage.save_tensors(weights, trained, described)
+        with storage.locked(weights.with_name(f".{weights.stem}.lock")):  # others may train other models meanwhile
+            if not weights.exists():
+                unfinished = weights.with_suffix(".training")
+                trained = pretrain(network, parts.trained, settings.pretraining, device, progress, unfinished)
+                storage.save_tensors(weights, trained, described)
         parameters = {name: value.to(device) for name, value in storage.load_tensors(weights)[0].items()}
         prior = torch.from_numpy(source_prior(settings.source, dataset.num_classes)).float()
         held_out = parts.held_out
