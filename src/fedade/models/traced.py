@@ -6,6 +6,7 @@ recognised runs as it is, in the same precision. The module itself is never chan
 """
 
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedade.core.pass_context import current_pass
 from fedade.kernels import Affine, Layer, convolved, fused_layers
 from fedade.models.batch_norm import applied
 from fedade.models.convolving import statistics_are_fixed
+from fedade.models.halving import ProductsInBf16
 from fedade.models.recognising import RecognisedLayer, changes_its_input, graph_of, recognised_layers
 
 
@@ -120,7 +122,8 @@ class TracedPass:
             else:
                 arguments = fx.node.map_arg(step.args, values.__getitem__)
                 keywords = fx.node.map_arg(step.kwargs, values.__getitem__)
-                result = getattr(interpreter, step.op)(step.target, arguments, keywords)
+                with in_precision():
+                    result = getattr(interpreter, step.op)(step.target, arguments, keywords)
                 if step.op == "output":
                     return result
                 values[step] = result
@@ -172,11 +175,15 @@ def traced(module: nn.Module, inputs: Tensor) -> TracedPass | None:
 
 def forward_traced(plan: TracedPass | None, module: nn.Module, inputs: Tensor) -> Any:
     """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained."""
-    halved = current_pass().precision == "bf16"
-    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=halved, cache_enabled=False):
-        if plan is not None and not module.training:
-            return plan.run(module, inputs)
+    if plan is not None and not module.training:
+        return plan.run(module, inputs)
+    with in_precision():
         return module(inputs)
+
+
+def in_precision() -> AbstractContextManager[object]:
+    """Products of the layers that run as they are have the precision of the pass, as fused ones do."""
+    return ProductsInBf16() if current_pass().precision == "bf16" else nullcontext()
 
 
 def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
