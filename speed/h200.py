@@ -78,7 +78,7 @@ FIGURES = {
     "resnet18": Figure(
         60, "resnet18", timesteps=5, work={"samples": 100, "input_shape": (3, 64, 64), "num_classes": 200}
     ),
-    "risk-20": Figure(40, timesteps=4, federations=20, work={"objective": "bbse"}),
+    "risk-20": Figure(40, timesteps=4, federations=20, work={"objective": "bbse", "reference_draws": "prior"}),
     "plus-float32": Figure(None, method="fed-ade-plus", precision="float32", timesteps=30),
     "fed-ade-float32": Figure(12, precision="float32", timesteps=20),
     "fed-ade-20": Figure(45, timesteps=5, federations=20),

@@ -19,6 +19,7 @@ from fedade.models import build
 from fedade.models.image import Pixels
 from fedade.parts.objectives import ObjectiveName
 from fedade.parts.rates import RateBounds
+from fedade.parts.training import ReferenceDraws
 
 POOL = 2_000
 """Different images; more would not change the time."""
@@ -46,6 +47,8 @@ class Work:
     input_shape: tuple[int, int, int] = (3, 32, 32)
     num_classes: int = 10
     objective: ObjectiveName = "entropy"
+    reference_draws: ReferenceDraws = "epoch"
+    """Of the paper's risk: whether an epoch reads all labelled images, or as many as the batch has."""
     federations: int = 1
     """Seeds or schedules that the simulator runs in one batch on a GPU; times are those of one of them."""
     rate: RateBounds = field(default_factory=RateBounds)
@@ -56,6 +59,7 @@ class Work:
         return FedAde(
             objective=self.objective,
             batch_size=self.samples if self.objective == "entropy" else 32,
+            reference_draws=self.reference_draws,
             joint_epochs=self.joint_epochs,
             personal_epochs=self.personal_epochs,
             rate=self.rate,
