@@ -19,6 +19,7 @@ from fedade.speed.contenders import contenders
 from fedade.speed.counting import plain_costs, simulated_costs, unit_costs
 from fedade.speed.measuring import measure
 from fedade.speed.plain_loop import PlainLoop, PlainModel
+from fedade.speed.stacked_loop import StackedLoop
 from fedade.speed.workload import WORKS, Work, random_scenario
 
 SMALL = Work(clients=4, participants=4, rounds=1, timesteps=3, samples=6, input_shape=(3, 8, 8))
@@ -46,10 +47,35 @@ def test_the_plain_loop_gives_the_simulators_numbers():
             torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-3 * float(moved.abs().max()))
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("participants", [4, 2])
+def test_torch_func_does_the_work_of_the_plain_loop(rounds, participants):
+    work = replace(SMALL, rounds=rounds, participants=participants, rate=RateBounds(low=0.1, high=1.0))
+    scenario = random_scenario(work, "cpu")
+    plain, stacked = PlainLoop(work, scenario, SEEDS), StackedLoop(work, scenario, SEEDS)
+    for timestep in (1, 2):
+        np.testing.assert_array_equal(plain.timestep(timestep), stacked.timestep(timestep))
+    np.testing.assert_allclose(plain.rates, stacked.rates, rtol=1e-3)
+    for client, model in enumerate(plain.clients):
+        for name, value in model.named_parameters():
+            part, _, inner = name.partition(".")
+            ours = stacked.shared[inner] if part == "body" else stacked.own[inner][client]
+            torch.testing.assert_close(ours, value.detach(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what a compiler warns of
+def test_torch_func_can_be_compiled():
+    scenario = random_scenario(SMALL, "cpu")
+    (compiled,) = (one for one in contenders(SMALL, scenario, ("float32",), compiled=True) if "compiled" in one.name)
+    whole = compiled.make(SMALL, scenario, SEEDS)
+    np.testing.assert_array_equal(whole.timestep(1), PlainLoop(SMALL, scenario, SEEDS).timestep(1))
+
+
 def test_every_contender_can_be_run_whole_and_in_pieces():
     scenario = random_scenario(SMALL, "cpu")
     known = contenders(SMALL, scenario, ("float32",))
-    assert [one.name for one in known][:3] == ["plain loop", "loop", "vectorised"]
+    assert [one.name for one in known][:4] == ["plain loop", "torch.func", "loop", "vectorised"]
     for contender in known:
         contender.timesteps()()
         pieces = contender.pieces()
@@ -94,7 +120,9 @@ def test_a_measurement_names_all_that_was_asked():
     assert plain["unit"] == "round"
     assert plain["speedup"] == pytest.approx(plain["seconds_reference"] / plain["seconds_ours"])
     assert found.timings[0].speedup == 1
-    assert plain["seconds_ours"] == min(one.seconds_round for one in found.timings[1:])
+    assert plain["seconds_ours"] == min(
+        one.seconds_round for one in found.timings if one.name in ("loop", "vectorised", "auto")
+    )
     assert all(value > 0 for one in found.timings for value in asdict(one).values() if not isinstance(value, str))
     assert sum(share.share for share in found.profile) <= 1 + 1e-9
     assert any("conv" in share.operation for share in found.profile)

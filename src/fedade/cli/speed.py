@@ -33,10 +33,13 @@ def speed_command(
     timesteps: Annotated[int, typer.Option(min=1, help="Timesteps that are timed together, on a GPU.")] = 1,
     federations: Annotated[int, typer.Option(min=1, help="Seeds that share a batch on a GPU; times are for one.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Turns, of which the best counts.")] = 2,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Also time `torch.compile`, which compiles for minutes first.")
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of our fastest goes.")] = False,
     json_: Json = False,
 ) -> None:
-    """Time the simulator against a plain client-by-client loop, on the same work. No dataset is needed."""
+    """Time the simulator against a plain loop and `torch.func`, on the same work. No dataset is needed."""
     with loading():
         from fedade.cli.progress import progress_bars
         from fedade.models.traced import fused_and_other_layers
@@ -57,7 +60,7 @@ def speed_command(
     fused, others = fused_and_other_layers(chosen.network().body)
     precisions = _precisions(precision, check_device(device))
     with progress_bars(quiet=json_) as report:
-        found = measure(chosen, device, precisions, repeats, profile, report)
+        found = measure(chosen, device, precisions, repeats, profile, report, compiled)
     if json_:
         typer.echo(json.dumps(found.as_plain() | {"layers": {"fused": fused, "as they are": others}}))
         return

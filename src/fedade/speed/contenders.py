@@ -1,8 +1,9 @@
-"""Who is timed: the plain loop, and the simulator with each of its client maps and precisions."""
+"""Who is timed: the plain loop, `torch.func`, and the simulator with each of its client maps and precisions."""
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import cast
 
@@ -21,8 +22,9 @@ from fedade.engine.pending import collect
 from fedade.engine.steps import Maps, StepBatch, Steps
 from fedade.experiments.settings import ExecutionSettings
 from fedade.runner.clocks import client_maps
-from fedade.speed.counting import Cost, UnitCosts, plain_costs, simulated_costs
+from fedade.speed.counting import Cost, UnitCosts, plain_costs, simulated_costs, stacked_costs
 from fedade.speed.plain_loop import PlainLoop
+from fedade.speed.stacked_loop import StackedLoop
 from fedade.speed.workload import RandomStreams, Work
 
 SEEDS = Seeds(0)
@@ -44,18 +46,19 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Plain:
-    """The plain sequential loop."""
+    """Loops that use nothing of the simulator."""
 
     work: Work
     scenario: Scenario
     precision: Precision
     """PyTorch's own default multiplies in TF32 within convolutions on a GPU."""
     name: str = "plain loop"
+    make: Callable[[Work, Scenario, Seeds], PlainLoop | StackedLoop] = PlainLoop
     federations: int = 1
 
     def timesteps(self) -> Piece:
         set_multiplication(self.precision)
-        plain = PlainLoop(self.work, self.scenario, SEEDS)
+        plain = self.make(self.work, self.scenario, SEEDS)
 
         def run() -> None:
             for timestep in range(1, self.work.timesteps + 1):
@@ -64,12 +67,12 @@ class Plain:
         return run
 
     def pieces(self) -> Pieces:
-        plain = PlainLoop(self.work, self.scenario, SEEDS)
+        plain = self.make(self.work, self.scenario, SEEDS)
         batch = plain.draw(1)
         return Pieces(lambda: plain.round(batch, 1, 0), None, lambda: plain.score(batch))
 
     def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
-        return plain_costs(self.work, unit)
+        return (plain_costs if self.make is PlainLoop else stacked_costs)(self.work, unit)
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,15 @@ Contender = Plain | Simulated
 """One way to do the work: whole timesteps and parts of the first one, ready to run, and what they cost."""
 
 
-def contenders(work: Work, scenario: Scenario, precisions: tuple[Precision, ...]) -> list[Contender]:
-    """The plain loop, our loop, everything vectorised, and what a run takes by itself where that is something else."""
+def contenders(
+    work: Work, scenario: Scenario, precisions: tuple[Precision, ...], compiled: bool = False
+) -> list[Contender]:
+    """The plain loop, `torch.func` (also compiled, if asked), our loop, everything vectorised, and what a run takes by
+    itself where that is something else."""
     device = _device(scenario)
     known: list[Contender] = [
         Plain(work, scenario, "tf32" if device == "cuda" else "float32"),
+        *_stacked(work, scenario, precisions[-1], compiled),
         Simulated("loop", work, scenario, Maps(loop, loop)),
     ]
     together = work.federations if device == "cuda" else 1
@@ -155,6 +162,14 @@ def contenders(work: Work, scenario: Scenario, precisions: tuple[Precision, ...]
         if chosen != vectorised:
             known.append(Simulated("auto", work, scenario, chosen, precision, together))
     return known
+
+
+def _stacked(work: Work, scenario: Scenario, precision: Precision, compiled: bool) -> list[Contender]:
+    ways = {"torch.func": False} | ({"torch.func, compiled": True} if compiled else {})
+    return [
+        Plain(work, scenario, precision, name, partial(StackedLoop, precision=precision, compiled=compile_it))
+        for name, compile_it in ways.items()
+    ]
 
 
 def _device(scenario: Scenario) -> str:

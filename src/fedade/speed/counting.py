@@ -59,6 +59,12 @@ def plain_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
     return one, work.clients * unit.forward
 
 
+def stacked_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
+    """Costs of the loop with `torch.func`: one pass for both signals, and one for all personal steps."""
+    one = work.participants * (2 * unit.forward + work.joint_epochs * unit.step)
+    return one, work.clients * unit.forward
+
+
 def simulated_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
     """Costs of the simulator: one round, and what a timestep adds: observing, which also scores, and scoring after."""
     one = work.participants * (unit.forward + work.joint_epochs * unit.step)

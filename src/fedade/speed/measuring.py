@@ -8,7 +8,7 @@ from fedade.core.precision import Precision
 from fedade.core.provenance import provenance
 from fedade.core.threads import set_threads
 from fedade.speed.ceilings import bytes_per_second, flops_per_second
-from fedade.speed.contenders import Contender, contenders
+from fedade.speed.contenders import Contender, Simulated, contenders
 from fedade.speed.counting import Cost, unit_costs
 from fedade.speed.profiling import TimeShare, profiled
 from fedade.speed.stopwatch import forget_peak, peak_memory, seconds_of
@@ -71,12 +71,18 @@ class _Seconds(NamedTuple):
 
 
 def measure(
-    work: Work, device: str, precisions: tuple[Precision, ...], repeats: int, with_profile: bool, report: Progress
+    work: Work,
+    device: str,
+    precisions: tuple[Precision, ...],
+    repeats: int,
+    with_profile: bool,
+    report: Progress,
+    compiled: bool = False,
 ) -> Speed:
     """Time all contenders in turn, several times, and keep each one's best: other work on the machine only adds."""
     scenario = random_scenario(work, device)
     set_threads(sum(value.numel() for value in scenario.deployment.parameters.values()))
-    known = contenders(work, scenario, precisions)
+    known = contenders(work, scenario, precisions, compiled)
     ceilings: dict[str, float] = {
         name: flops_per_second(device, name) for name in sorted({one.precision for one in known})
     }
@@ -94,7 +100,8 @@ def measure(
     report("timing", repeats * len(known), repeats * len(known))
     best = [min(turns, key=lambda one: _of_unit(one, unit)) for turns in found]
     timings = _timings(work, known, best, peaks, ceilings, unit)
-    fastest = min(range(1, len(known)), key=lambda place: _of_unit(best[place], unit))
+    ours = [place for place, contender in enumerate(known) if isinstance(contender, Simulated)]
+    fastest = min(ours, key=lambda place: _of_unit(best[place], unit))
     return Speed(
         work=work,
         unit=unit,
