@@ -17,6 +17,7 @@ from fedade.engine.steps import Maps
 from fedade.parts.rates import RateBounds
 from fedade.speed.contenders import contenders
 from fedade.speed.counting import plain_costs, simulated_costs, unit_costs
+from fedade.speed.flower_loop import simulated_by_flower
 from fedade.speed.measuring import measure
 from fedade.speed.plain_loop import PlainLoop, PlainModel
 from fedade.speed.stacked_loop import StackedLoop
@@ -36,7 +37,7 @@ def test_the_plain_loop_gives_the_simulators_numbers():
     for timestep, rows in enumerate(clock.run(world), start=1):
         np.testing.assert_array_equal(plain.timestep(timestep), rows["accuracy_post"])
         np.testing.assert_allclose(plain.rates, rows["learning_rate"], rtol=1e-3)
-    for client, model in enumerate(plain.clients):
+    for client, model in enumerate(one.model for one in plain.clients):
         state, deployed = model.state_dict(), scenario.deployment.parameters
         ours = {name: value[0] for name, value in world.server.items()}
         ours |= {name: value[0, client] for name, value in world.clients.own.items()}
@@ -56,7 +57,7 @@ def test_torch_func_does_the_work_of_the_plain_loop(rounds, participants):
     for timestep in (1, 2):
         np.testing.assert_array_equal(plain.timestep(timestep), stacked.timestep(timestep))
     np.testing.assert_allclose(plain.rates, stacked.rates, rtol=1e-3)
-    for client, model in enumerate(plain.clients):
+    for client, model in enumerate(one.model for one in plain.clients):
         for name, value in model.named_parameters():
             part, _, inner = name.partition(".")
             ours = stacked.shared[inner] if part == "body" else stacked.own[inner][client]
@@ -70,6 +71,15 @@ def test_torch_func_can_be_compiled():
     (compiled,) = (one for one in contenders(SMALL, scenario, ("float32",), compiled=True) if "compiled" in one.name)
     whole = compiled.make(SMALL, scenario, SEEDS)
     np.testing.assert_array_equal(whole.timestep(1), PlainLoop(SMALL, scenario, SEEDS).timestep(1))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what Flower and Ray warn of
+def test_flowers_simulation_does_the_work_of_the_plain_loop():
+    work = replace(SMALL, rounds=2, participants=2, timesteps=2, rate=RateBounds(low=0.1, high=1.0))
+    run, plain = simulated_by_flower(work, "cpu", SEEDS), PlainLoop(work, random_scenario(work, "cpu"), SEEDS)
+    assert run.accuracies == [plain.timestep(timestep).tolist() for timestep in (1, 2)]
+    assert (len(run.rounds), len(run.scores)) == (4, 2)
 
 
 def test_every_contender_can_be_run_whole_and_in_pieces():

@@ -36,6 +36,9 @@ def speed_command(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Also time `torch.compile`, which compiles for minutes first.")
     ] = False,
+    flower: Annotated[
+        bool, typer.Option("--flower", help="Also time the same work in Flower's simulation (fedade[flower]).")
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of our fastest goes.")] = False,
     json_: Json = False,
 ) -> None:
@@ -60,7 +63,7 @@ def speed_command(
     fused, others = fused_and_other_layers(chosen.network().body)
     precisions = _precisions(precision, check_device(device))
     with progress_bars(quiet=json_) as report:
-        found = measure(chosen, device, precisions, repeats, profile, report, compiled)
+        found = measure(chosen, device, precisions, repeats, profile, report, compiled, flower)
     if json_:
         typer.echo(json.dumps(found.as_plain() | {"layers": {"fused": fused, "as they are": others}}))
         return

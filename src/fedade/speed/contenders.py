@@ -76,6 +76,20 @@ class Plain:
 
 
 @dataclass(frozen=True)
+class InFlower:
+    """The plain client in Flower's simulation, which only runs whole."""
+
+    work: Work
+    device: str
+    precision: Precision
+    name: str = "Flower's simulation"
+    federations: int = 1
+
+    def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
+        return plain_costs(self.work, unit)
+
+
+@dataclass(frozen=True)
 class Simulated:
     """The simulator, with certain client maps and precision."""
 

@@ -1,14 +1,14 @@
 """Timing all contenders in one run, on the same work and the same device."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from fedade.core.precision import Precision
 from fedade.core.provenance import provenance
 from fedade.core.threads import set_threads
 from fedade.speed.ceilings import bytes_per_second, flops_per_second
-from fedade.speed.contenders import Contender, Simulated, contenders
+from fedade.speed.contenders import SEEDS, Contender, InFlower, Simulated, contenders
 from fedade.speed.counting import Cost, unit_costs
 from fedade.speed.profiling import TimeShare, profiled
 from fedade.speed.stopwatch import forget_peak, peak_memory, seconds_of
@@ -78,6 +78,7 @@ def measure(
     with_profile: bool,
     report: Progress,
     compiled: bool = False,
+    with_flower: bool = False,
 ) -> Speed:
     """Time all contenders in turn, several times, and keep each one's best: other work on the machine only adds."""
     scenario = random_scenario(work, device)
@@ -99,7 +100,12 @@ def measure(
             peaks[place] = max(peaks[place], peak_memory(device))
     report("timing", repeats * len(known), repeats * len(known))
     best = [min(turns, key=lambda one: _of_unit(one, unit)) for turns in found]
-    timings = _timings(work, known, best, peaks, ceilings, unit)
+    everyone: list[Contender | InFlower] = [*known]
+    if with_flower:
+        everyone.append(InFlower(work, device, known[0].precision))
+        best.append(_watch_flower(work, device))
+        peaks.append(peak_memory(device))
+    timings = _timings(work, everyone, best, peaks, ceilings, unit)
     ours = [place for place, contender in enumerate(known) if isinstance(contender, Simulated)]
     fastest = min(ours, key=lambda place: _of_unit(best[place], unit))
     return Speed(
@@ -133,13 +139,21 @@ def _watch_pieces(contender: Contender, work: Work, device: str, warm_up: bool) 
     return _Seconds(work.rounds * one + observe + score, one + share)
 
 
+def _watch_flower(work: Work, device: str) -> _Seconds:
+    from fedade.speed.flower_loop import simulated_by_flower  # noqa: PLC0415 - Flower is an extra
+
+    run = simulated_by_flower(replace(work, timesteps=2), device, SEEDS)
+    one = min(run.rounds[1:])
+    return _Seconds(work.rounds * one + min(run.scores), one)
+
+
 def _of_unit(seconds: _Seconds, unit: Unit) -> float:
     return float(getattr(seconds, unit))
 
 
 def _timings(
     work: Work,
-    known: Sequence[Contender],
+    known: Sequence[Contender | InFlower],
     best: Sequence[_Seconds],
     peaks: Sequence[int],
     ceilings: dict[str, float],
@@ -147,7 +161,7 @@ def _timings(
 ) -> tuple[Timing, ...]:
     units = unit_costs(work)
 
-    def timing(contender: Contender, seconds: _Seconds, peak: int) -> Timing:
+    def timing(contender: Contender | InFlower, seconds: _Seconds, peak: int) -> Timing:
         one, once = contender.costs(units)
         cost: Cost = work.rounds * one + once
         flops, traffic = cost.flops / seconds.timestep, cost.traffic / seconds.timestep

@@ -6,7 +6,7 @@ taken from the paper instead (docs/deviations.md): the joint steps come first, t
 softmax, and normalisation statistics stay as deployed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
 import numpy as np
@@ -52,19 +52,64 @@ class PlainModel(nn.Module):
         return logits
 
 
+class PlainClient:
+    """A model of its own, what its last batch was like, and the rate that follows from it."""
+
+    def __init__(self, work: Work, deployment: Deployment) -> None:
+        self.work, self.model = work, plain_model(deployment)
+        uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
+        self.previous = uniform, deployment.initial_feature
+        """Mean prediction and mean feature of its last participation."""
+        self.rate = 0.0
+        shared = deployment.split.is_shared
+        self.shared_names = [name for name, _ in self.model.named_parameters() if shared(name)]
+
+    def joint(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Signals, then steps on all parameters; the shared ones are sent."""
+        self.rate = self._rate(inputs)
+        _descend(self.model, self.model.parameters(), inputs, self.rate, self.work.joint_epochs)
+        state = self.model.state_dict()
+        return {name: state[name].clone() for name in self.shared_names}
+
+    def receive(self, average: Mapping[str, Tensor]) -> None:
+        """The broadcast takes the place of its shared parameters."""
+        self.model.load_state_dict(average, strict=False)
+
+    def personal(self, inputs: Tensor) -> None:
+        """Steps on the head, the body as it was received."""
+        self.model.body.requires_grad_(False)
+        _descend(self.model, self.model.head.parameters(), inputs, self.rate, self.work.personal_epochs)
+        self.model.body.requires_grad_(True)
+
+    @torch.no_grad()
+    def accuracy(self, inputs: Tensor, labels: Tensor) -> float:
+        """Of its answers to a batch."""
+        return float((self.model(inputs).argmax(-1) == labels).double().mean())
+
+    @torch.no_grad()
+    def _rate(self, inputs: Tensor) -> float:
+        """Learning rate from two signals, with a pass for each, as in the released code."""
+        model, (old_prediction, old_feature) = self.model, self.previous
+        prediction = model(inputs).softmax(-1).mean(0)
+        feature = F.normalize(model.body(inputs), dim=-1).mean(0)
+        self.previous = prediction, feature
+        uncertainty = (1 - F.cosine_similarity(prediction, old_prediction, dim=0)).clamp(0, 1)
+        representation = (1 - F.cosine_similarity(feature, old_feature, dim=0)) / 2
+        bounds = self.work.rate
+        return bounds.low + (bounds.high - bounds.low) * ((uncertainty + representation) / 2).item()
+
+
 class PlainLoop:
     """100 models, a server, and three nested loops: timesteps, rounds, participants."""
 
     def __init__(self, work: Work, scenario: Scenario, seeds: Seeds) -> None:
         self.work, self.scenario, self.seeds = work, scenario, seeds
-        deployment = scenario.deployment
-        self.clients = [plain_model(deployment) for _ in range(work.clients)]
-        first = torch.full_like(deployment.source_prior, 1 / deployment.num_classes), deployment.initial_feature
-        self.previous = [first] * work.clients
-        """Mean prediction and mean feature of every client's last participation."""
-        self.rates = [0.0] * work.clients
-        shared = deployment.split.is_shared
-        self.shared_names = [name for name, _ in self.clients[0].named_parameters() if shared(name)]
+        self.clients = [PlainClient(work, scenario.deployment) for _ in range(work.clients)]
+
+    @property
+    def rates(self) -> list[float]:
+        """Every client's last one."""
+        return [client.rate for client in self.clients]
 
     def timestep(self, timestep: int) -> NDArray[np.float64]:
         """All rounds, then every client's accuracy on its batch."""
@@ -80,44 +125,17 @@ class PlainLoop:
     def round(self, batch: Batch, timestep: int, number: int) -> None:
         """Signals, joint steps, average, broadcast to all clients, personal steps."""
         chosen = self.work.exchange_rounds.participants(self.seeds, self.work.clients, timestep)[number].tolist()
-        uploads = []
-        for client in chosen:
-            model, inputs = self.clients[client], batch.inputs[client]
-            self.rates[client] = self._rate(client, inputs)
-            _descend(model, model.parameters(), inputs, self.rates[client], self.work.joint_epochs)
-            state = model.state_dict()
-            uploads.append({name: state[name].clone() for name in self.shared_names})
-        average = {name: torch.stack([upload[name] for upload in uploads]).mean(0) for name in self.shared_names}
-        for model in self.clients:
-            model.load_state_dict(average, strict=False)
-        for client in chosen:
-            model = self.clients[client]
-            model.body.requires_grad_(False)
-            _descend(
-                model, model.head.parameters(), batch.inputs[client], self.rates[client], self.work.personal_epochs
-            )
-            model.body.requires_grad_(True)
+        uploads = [self.clients[place].joint(batch.inputs[place]) for place in chosen]
+        average = {name: torch.stack([upload[name] for upload in uploads]).mean(0) for name in uploads[0]}
+        for client in self.clients:
+            client.receive(average)
+        for place in chosen:
+            self.clients[place].personal(batch.inputs[place])
 
-    @torch.no_grad()
     def score(self, batch: Batch) -> NDArray[np.float64]:
         """Accuracy of every client, one after the other."""
-        hits = [
-            (model(inputs).argmax(-1) == labels).double().mean().item()
-            for model, inputs, labels in zip(self.clients, batch.inputs, batch.labels, strict=True)
-        ]
-        return np.array(hits)
-
-    @torch.no_grad()
-    def _rate(self, client: int, inputs: Tensor) -> float:
-        """Learning rate from two signals, with a pass for each, as in the released code."""
-        model, (old_prediction, old_feature) = self.clients[client], self.previous[client]
-        prediction = model(inputs).softmax(-1).mean(0)
-        feature = F.normalize(model.body(inputs), dim=-1).mean(0)
-        self.previous[client] = prediction, feature
-        uncertainty = (1 - F.cosine_similarity(prediction, old_prediction, dim=0)).clamp(0, 1)
-        representation = (1 - F.cosine_similarity(feature, old_feature, dim=0)) / 2
-        bounds = self.work.rate
-        return bounds.low + (bounds.high - bounds.low) * ((uncertainty + representation) / 2).item()
+        together = zip(self.clients, batch.inputs, batch.labels, strict=True)
+        return np.array([client.accuracy(inputs, labels) for client, inputs, labels in together])
 
 
 def plain_model(deployment: Deployment) -> PlainModel:
