@@ -231,7 +231,7 @@ def main() -> None:
     here = Path(__file__).resolve().parent.parent
     os.environ["PYTHONPATH"] = os.pathsep.join([str(here), str(here / "src"), os.environ.get("PYTHONPATH", "")])
     cache = os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
-    # As after an installation by pip, modules are compiled before: a machine that cannot keep them spends seconds on it.
+    # As after an installation by pip, modules are compiled before: else seconds go to that.
     os.environ.setdefault("PYTHONPYCACHEPREFIX", tempfile.mkdtemp())
     modules = "import sympy, torch._dynamo, torch.distributed.fsdp, triton.compiler, fedade.engine.clock"
     subprocess.run([sys.executable, "-c", modules], check=False)  # noqa: S603 - as above
