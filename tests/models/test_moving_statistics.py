@@ -59,7 +59,7 @@ def test_a_network_from_elsewhere_asks_in_the_order_of_its_own_code(shortcut: st
     module = convert_batch_norms(torch.nn.Sequential(Residual(8, 16, shortcut))).eval()
     name_batch_norms(module, "body")
     images = randoms(3, 8, 8, 8)
-    plan = traced(module, images)
+    plan, _ = traced(module, images)
     assert plan is not None
     asked, values = [], []
     for run in (lambda: module(images), lambda: plan.run(module, images)):

@@ -131,7 +131,7 @@ def test_fused_layers_have_the_values_and_gradients_of_the_module(name):
     module, chains = NETWORKS[name]
     module = prepared(module)
     inputs = torch.randn(3, 2, 8, 7, 7, dtype=torch.float64)
-    plan = traced(module, inputs[0])
+    plan, _ = traced(module, inputs[0])
     assert [len(step.layers) for step in plan.steps if hasattr(step, "layers")] == chains
     tensors = {key: torch.stack([value, 1.1 * value, 0.9 * value]) for key, value in module.state_dict().items()}
 
@@ -161,13 +161,15 @@ def test_fused_layers_have_the_values_and_gradients_of_the_module(name):
 def test_nothing_is_put_off_beyond_a_change_in_place():
     module, inputs = ChangedLater().double().eval(), torch.randn(2, 8, 7, 7, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(traced(module, inputs).run(module, inputs), module(inputs))
+        torch.testing.assert_close(traced(module, inputs)[0].run(module, inputs), module(inputs))
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_is_not_known_has_no_plan(name):
     module = UNKNOWN[name].double().eval()
-    assert traced(module, torch.randn(2, 8, 7, 7, dtype=torch.float64)) is None
+    plan, why = traced(module, torch.randn(2, 8, 7, 7, dtype=torch.float64))
+    assert plan is None
+    assert why
 
 
 class Classifier(nn.Module):
@@ -213,3 +215,18 @@ def test_a_network_that_is_trained_here_is_traced_too():
     network = build(f"import:{__name__}:Classifier", (3, 8, 8), 5, Pixels([0.5] * 3, [0.25] * 3), 0)
     assert network.body.plan.fused_modules()[0] == "body.0"
     assert {name.partition(".")[0] for name in network.initial_parameters()} == {"body", "head"}
+
+
+class Looping(Classifier):
+    """How often it loops depends on what it is given."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for _ in range(inputs.dim() - 3):
+            inputs = inputs.relu()
+        return super().forward(inputs)
+
+
+def test_a_network_that_cannot_be_traced_says_why():
+    network = build(f"import:{__name__}:Looping", (3, 8, 8), 5, Pixels([0.5] * 3, [0.25] * 3), 0)
+    assert network.body.plan is None
+    assert network.body.not_traced.startswith("its pass cannot be traced: TypeError")

@@ -60,16 +60,22 @@ def speed_command(
         clients=clients or usual.clients,
         federations=federations,
     )
-    fused, others = fused_and_other_layers(chosen.network().body)
+    body = chosen.network().body
+    fused, others = fused_and_other_layers(body)
+    why = getattr(body, "not_traced", "")
     precisions = _precisions(precision, check_device(device))
     with progress_bars(quiet=json_) as report:
         found = measure(chosen, device, precisions, repeats, profile, report, compiled, flower)
     if json_:
-        typer.echo(json.dumps(found.as_plain() | {"layers": {"fused": fused, "as they are": others}}))
+        typer.echo(
+            json.dumps(found.as_plain() | {"layers": {"fused": fused, "as they are": others, "not traced": why}})
+        )
         return
     _print(found)
     as_they_are = f"; as they are: {', '.join(others)}" if others else ""
     Console().print(f"layers that run fused: {len(fused)} of {len(fused) + len(others)}{as_they_are}", highlight=False)
+    if why:
+        Console().print(f"nothing runs fused: {why}", highlight=False, markup=False)
 
 
 def _precisions(asked: list[str] | None, device: str) -> "tuple[Precision, ...]":

@@ -38,6 +38,8 @@ class Unwrapped(nn.Module):
         self.unit_pixels = unit_pixels
         """Whether bytes are given to the model as floats from 0 to 1, as it was trained; streams stay bytes."""
         self.plan: TracedPass | None = None
+        self.not_traced = ""
+        """Why there is no plan."""
         self.by_pixel = False
         """Whether images are laid out with the channels of a pixel side by side: convolutions on a CPU are then spared
         to do so, each on its way in and out."""
@@ -48,7 +50,7 @@ class Unwrapped(nn.Module):
 
     def trace(self, inputs: Tensor) -> None:
         """From now on run by fused convolutions what these know."""
-        self.plan = traced(self.model, self._as_trained(inputs))
+        self.plan, self.not_traced = traced(self.model, self._as_trained(inputs))
 
     def takes_images_by_pixel(self, inputs: Tensor) -> bool:
         """Whether it answers such images alike when they lie by pixel, layer by layer and by its plan."""

@@ -142,6 +142,8 @@ class ForeignBody(nn.Sequential):
     """A first layer that standardises inputs, and the body of a network from elsewhere."""
 
     plan: TracedPass | None = None
+    not_traced = ""
+    """Why there is no plan."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features."""
@@ -152,11 +154,12 @@ class ForeignBody(nn.Sequential):
     def trace(self, inputs: Tensor) -> None:
         """From now on run by fused convolutions what these know."""
         first, body = self
-        self.plan = traced(body, first(inputs))
+        self.plan, self.not_traced = traced(body, first(inputs))
 
 
-def traced(module: nn.Module, inputs: Tensor) -> TracedPass | None:
-    """The pass of a module over such inputs; None where it cannot be written down, or none of its layers is known.
+def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
+    """The pass of a module over such inputs; or None, and why: it cannot be written down, or none of its layers is
+    known.
 
     A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped.
     """
@@ -166,11 +169,12 @@ def traced(module: nn.Module, inputs: Tensor) -> TracedPass | None:
             steps = tuple(_in_chains(graph, module))
             plan = TracedPass(graph, steps, _unused_after(steps))
             if not plan.fused_modules():
-                return None
-            same = _same(plan.run(module, inputs), module(inputs))
-        except Exception:  # noqa: BLE001 - whatever a stranger's code does with a stand-in for a tensor
-            return None
-    return plan if same else None
+                return None, "no layer is a convolution that can be fused"
+            if not _same(plan.run(module, inputs), module(inputs)):
+                return None, "the trace of its pass gives other values than the module"
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's code does with a stand-in for a tensor
+            return None, f"its pass cannot be traced: {type(error).__name__}: {error}"
+    return plan, ""
 
 
 def forward_traced(plan: TracedPass | None, module: nn.Module, inputs: Tensor) -> Any:
