@@ -13,8 +13,10 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
+# Said twice, and so exported: all that a method is written with comes from here.
+from fedade.core.context import ClientContext as ClientContext
+from fedade.core.context import RoundContext as RoundContext
+from fedade.core.deployment import Deployment as Deployment
 from fedade.core.tree import Tree
 from fedade.core.vectors import average
 

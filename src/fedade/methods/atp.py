@@ -17,10 +17,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.normalisation import Statistics, Watching, batch_statistics
 from fedade.core.seeds import Seeds
 from fedade.core.split import Parameters

@@ -18,8 +18,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.counter import uniform
 from fedade.parts.augmentation import refuse_without_views, views
 from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits

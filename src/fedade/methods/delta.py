@@ -19,8 +19,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.normalisation import Statistics
 from fedade.maths.losses.entropy import entropy, entropy_from_logits
 from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable

@@ -16,8 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tokens import PADDING
 from fedade.maths.counter import uniform
 from fedade.maths.losses.entropy import entropy, entropy_from_logits

@@ -10,9 +10,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName

@@ -11,9 +11,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import FROZEN, RecordingStatistics
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree

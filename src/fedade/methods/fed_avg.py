@@ -7,9 +7,7 @@ Nothing is personal, so clients whose class priors differ pull the one model in 
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, own_prediction, trainable
 from fedade.parts.optimisers import OptimiserState
 from fedade.parts.participation import FixedRateBaseline

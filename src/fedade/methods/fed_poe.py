@@ -17,9 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import vmap
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.tree import repeat
 from fedade.maths.counter import uniform
 from fedade.maths.online.hedging import draw_experts, hedge, hedge_drawn, mixture

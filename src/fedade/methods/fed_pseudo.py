@@ -8,9 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.maths.losses.pseudo_labels import class_balanced, confident_labels
 from fedade.parts.composition import own_model, own_prediction, trainable, trainable_personal, trainable_shared
 from fedade.parts.optimisers import Optimiser

@@ -7,9 +7,7 @@ Unlike in Fed-ADE, body and head never move together, and the head is not touche
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, own_prediction, trainable_personal, trainable_shared
 from fedade.parts.optimisers import PhaseStates
 from fedade.parts.participation import FixedRateBaseline, Participant

@@ -21,9 +21,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import Mixed
 from fedade.maths.losses.entropy import entropy, entropy_from_logits
 from fedade.parts.augmentation import refuse_without_views, views

@@ -19,9 +19,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cosine_similarity, linear
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import RecordingStatistics
 from fedade.maths.counter import uniform
 from fedade.parts.composition import own_prediction

@@ -13,8 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.priors.simplex import mix_with_uniform
 from fedade.maths.signals.dynamics import mean_prediction
 from fedade.parts.priors import deployed_probabilities, prior_from, refuse_unsafe_inverse

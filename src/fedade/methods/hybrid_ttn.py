@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.normalisation import Statistics, batch_statistics
 from fedade.parts.running_norms import batch_norm_layers
 from fedade.parts.statistics import warn_without_batch_norm

@@ -16,8 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.last_layers import frozen_features
 
 LEAST_PROBABILITY = 1e-10

@@ -20,8 +20,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.guarded_steps import chosen, moved, norm_learner
 from fedade.parts.optimisers import AdamOptimiser

@@ -8,8 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.composition import own_prediction, trainable
 from fedade.parts.optimisers import Optimiser
 from fedade.parts.participation import Learner

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.reweighting import reweighted
 
 

@@ -18,9 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.guarded_steps import norm_learner, step
 from fedade.parts.norm_layers import batch_logits, own_batch_logits

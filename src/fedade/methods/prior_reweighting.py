@@ -8,8 +8,7 @@ it.
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.priors.simplex import mix_with_uniform
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.reweighting import UNIFORM_SHARE, reweighted

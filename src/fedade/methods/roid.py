@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cosine_similarity
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.losses.entropy import entropy
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.guarded_steps import moved, norm_learner, plan_with_reliable

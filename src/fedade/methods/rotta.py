@@ -18,8 +18,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.losses.entropy import entropy
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.composition import own_prediction

@@ -19,9 +19,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.tree import tree_map
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.guarded_steps import chosen, masked_mean, plan_with_reliable

@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tree import tree_map
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views

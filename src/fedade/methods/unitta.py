@@ -21,9 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.normalisation import Normalisation, Statistics
 from fedade.parts.class_rows import BalancedRows, ClassBalanced, ClassRows, RowPace, deployed_rows, followed, mixture
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer

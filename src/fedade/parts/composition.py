@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
+from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
 
 

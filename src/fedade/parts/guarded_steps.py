@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.deployment import Deployment
-from fedade.core.method import Plan
+from fedade.core.method import Deployment, Plan
 from fedade.core.tree import Tree, tree_map
 from fedade.parts.norm_layers import norm_affine
 from fedade.parts.optimisers import Optimiser

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.functional import linear
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
+from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
 from fedade.maths.losses.risks import class_weights, estimated_risk
 from fedade.parts.optimisers import Optimiser, OptimiserState

@@ -4,9 +4,8 @@ from itertools import takewhile
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
+from fedade.core.method import ClientContext, Deployment
 from fedade.core.normalisation import Mixed
 from fedade.core.split import Parameters
 from fedade.parts.composition import trainable

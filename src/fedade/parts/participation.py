@@ -6,9 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import FederatedMethod, Plan, State
+from fedade.core.method import ClientContext, Deployment, FederatedMethod, Plan, RoundContext, State
 from fedade.parts.composition import trainable, trainable_personal
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, OptimiserState, PhaseStates

@@ -4,9 +4,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
+from fedade.core.method import ClientContext, Deployment
 from fedade.maths.priors.calibration import apply_temperature
 from fedade.maths.priors.estimators import ConfusionFactors, estimate_prior, is_invertible
 

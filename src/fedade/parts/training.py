@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
-from fedade.core.method import Plan
+from fedade.core.method import ClientContext, Plan
 from fedade.core.normalisation import FROZEN, Normalisation, RecordingStatistics, Statistics
 from fedade.core.split import Parameters
 from fedade.core.vectors import Layout

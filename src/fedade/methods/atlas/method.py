@@ -19,9 +19,7 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.vectors import weighted_mean
 from fedade.maths.online.hedging import hedge, mixture
 from fedade.methods.atlas.step_sizes import released_pool, single_step_size, theorem_pool

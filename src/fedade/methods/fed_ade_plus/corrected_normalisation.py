@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
+from fedade.core.method import ClientContext, Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
 from fedade.maths.losses.entropy import entropy

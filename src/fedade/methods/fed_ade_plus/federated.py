@@ -9,9 +9,7 @@ from dataclasses import replace
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.core.tree import Tree
 from fedade.maths.counter import normal
 from fedade.methods.fed_ade_plus import shared_conditions

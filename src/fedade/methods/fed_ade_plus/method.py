@@ -21,9 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
 from fedade.kernels import mapped
 from fedade.maths.losses.entropy import entropy

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedade.core.deployment import Deployment
-from fedade.core.method import Shared
+from fedade.core.method import Deployment, Shared
 from fedade.methods.fed_ade_plus.class_moments import expected_under
 from fedade.methods.fed_ade_plus.conditions import FEWEST_SAMPLES, NEW, Residual, positive
 from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected

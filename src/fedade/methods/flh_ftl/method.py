@@ -9,9 +9,7 @@ Corrupted inputs look like a change of classes to it.
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.maths.priors.simplex import mix_with_uniform
 from fedade.methods.flh_ftl.leading_history import LeadingHistory, follow, forecast, no_history
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse

@@ -14,9 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.maths.counter import uniform
 from fedade.methods.rogd.descent import class_error_slopes, project_above, steepest_slope
 from fedade.parts.priors import Estimator, batch_prior, calibrated_probabilities, refuse_unsafe_inverse

@@ -11,8 +11,7 @@ A client keeps 4·|θ| bytes. A timestep costs about 3·steps·(samples + refere
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Plan
+from fedade.core.method import Card, ClientContext, Plan
 from fedade.methods.uda.alignment import coral_distance
 from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 

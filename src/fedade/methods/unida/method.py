@@ -15,8 +15,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Plan
+from fedade.core.method import Card, ClientContext, Plan
 from fedade.maths.losses.entropy import entropy_from_logits
 from fedade.maths.losses.pseudo_labels import class_means, class_totals
 from fedade.maths.signals.directions import directions
