@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from fedade.cli.listing import COMPUTED, ListedKind
-from fedade.data.corruptions import CORRUPTIONS, STANDARD
+from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS
 from fedade.maths.schedules import SCHEDULES
 from fedade.methods import METHODS

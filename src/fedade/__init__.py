@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from fedade.core.events import Listener
     from fedade.core.method import Card, FederatedMethod, Method
     from fedade.core.scenario import Batch, Streams
-    from fedade.maths.priors.calibration import fit_temperature
     from fedade.maths.priors.estimators import confusion_matrix, estimate_prior
-    from fedade.maths.priors.reweighting import reweight
+    from fedade.maths.priors.reweighting import fit_temperature, reweight
     from fedade.parts.shift_aware_rate import ShiftAwareRate
     from fedade.products.simulating import Results, simulate
     from fedade.scenarios.own_streams import (
@@ -58,7 +57,7 @@ _WHERE = {
     "dirichlet_priors": "fedade.scenarios.own_streams",
     "drifting_streams": "fedade.scenarios.own_streams",
     "estimate_prior": "fedade.maths.priors.estimators",
-    "fit_temperature": "fedade.maths.priors.calibration",
+    "fit_temperature": "fedade.maths.priors.reweighting",
     "load_deployment": "fedade.adapter.deploying",
     "recorded_streams": "fedade.scenarios.own_streams",
     "reweight": "fedade.maths.priors.reweighting",

@@ -10,7 +10,7 @@ import fedade.data.known
 from fedade.cli import options
 from fedade.cli.listing import ListedKind, listed
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions import CORRUPTIONS, PUBLISHED, STANDARD
+from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD
 from fedade.data.inventory import describe
 from fedade.data.known.digits import digits
 from fedade.data.registry import DATASETS

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import fedade
-from fedade.core.cost import PassCounter
+from fedade.core.network import PassCounter
 
 
 def test_a_constant_is_computed_once_and_belongs_to_its_deployment(scenario_factory):

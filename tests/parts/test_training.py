@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from fedade.maths.losses.risks import class_weights
+from fedade.maths.losses import class_weights
 from fedade.parts.composition import trainable, trainable_personal
 from fedade.parts.objectives import OBJECTIVES, Bbse, Material
 from fedade.parts.optimisers import Optimiser

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from fedade.checking.promises import require, require_same_rows, require_same_tensors
-from fedade.checking.recording import AsIfRecorded
+from fedade.checking.promises import AsIfRecorded, require, require_same_rows, require_same_tensors
 from fedade.checking.trials import MethodTrial, TrialScenarios, beginning, clock, final_world, only, run
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth

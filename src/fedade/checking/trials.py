@@ -81,14 +81,12 @@ def beginning(method: Method, scenario: Scenario) -> World:
 
 
 def ran(method: Method, scenario: Scenario, **options: Any) -> Ran:
-    """A whole run of one federation."""
     world = beginning(method, scenario)
     rows = [dict(step) for step in clock(method, scenario, **options).run(world)]
     return Ran(rows, only(world))
 
 
 def run(method: Method, scenario: Scenario, **options: Any) -> Rows:
-    """The columns of every timestep."""
     return ran(method, scenario, **options).rows
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch
+from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, loading
 
 if TYPE_CHECKING:
     from fedade.products.suite_folder import SuiteRun
@@ -49,7 +48,7 @@ def bench_command(
 
         suite, device = suite_of(name), device or "cpu"
         refuse_unknown(reduce(with_setting, set_ or [], {}))
-        from fedade.cli.listening import listening
+        from fedade.cli.progress import listening
         from fedade.data.locate import search_path
         from fedade.experiments.identifying import changed_cell
         from fedade.products.run_folder import check_device

@@ -7,8 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from fedade.cli.options import DataDir, Json
-from fedade.cli.tables import print_entries
+from fedade.cli.options import DataDir, Json, print_entries
 
 app = typer.Typer(help="Find, check and fetch datasets.", no_args_is_help=True, add_completion=False)
 

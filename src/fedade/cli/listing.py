@@ -8,9 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT
-from fedade.cli.tables import print_entries
+from fedade.cli.options import DEFAULT, loading, print_entries
 
 Entries = list[dict[str, Any]]
 

@@ -5,8 +5,7 @@ import time
 
 import typer
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What, loading
 
 
 def pretrain_command(

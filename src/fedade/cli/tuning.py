@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What, loading
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def tune_command(
         experiment = experiment_from({**settings, "methods": [method]})
         from fedade.cli.progress import cell_bars
         from fedade.products.run_folder import check_device
-        from fedade.reporting.trials import picture_of_trials
+        from fedade.reporting.figures import picture_of_trials
         from fedade.runner.work import Worker
     experiment = experiment.of_one(experiment.entry, experiment.seeds[0])
     check_device(experiment.execution.device)

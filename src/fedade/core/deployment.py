@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from fedade.core import storage
-from fedade.core.cost import PassCounter
 from fedade.core.identity import digest, tensor_bytes
-from fedade.core.network import Network
+from fedade.core.network import Network, PassCounter
 from fedade.core.precision import Precision
 from fedade.core.split import Split
 
@@ -114,7 +113,6 @@ class Deployment:
         return {**vars(self), "_constants": {}}
 
     def to(self, device: torch.device | str) -> "Deployment":
-        """The same deployment on another device."""
         moved = {name: getattr(self, name).to(device) for name in _TENSORS}
         return replace(
             self,

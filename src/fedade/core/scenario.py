@@ -80,7 +80,6 @@ class Streams(Protocol):
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
         """The batches of some clients at a timestep (1..T); another purpose gives an independent draw."""
-        ...
 
 
 def present_clients(streams: Streams, timestep: int) -> NDArray[np.int64]:

@@ -26,11 +26,9 @@ class Split:
         return not name.startswith(self.personal)
 
     def shared(self, parameters: Parameters) -> dict[str, Tensor]:
-        """ψ."""
         return {name: value for name, value in parameters.items() if self.is_shared(name)}
 
     def personal_part(self, parameters: Parameters) -> dict[str, Tensor]:
-        """φ."""
         return {name: value for name, value in parameters.items() if not self.is_shared(name)}
 
     def check(self, parameters: Parameters) -> None:

@@ -97,7 +97,6 @@ def sweep(folder: Path) -> None:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """Replace a `.npy` file at once."""
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
     write_bytes(path, content.getvalue())
@@ -137,12 +136,10 @@ def as_json(content: Mapping[str, Any]) -> bytes:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a JSON file at once."""
     write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
     try:
         content: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -151,12 +148,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a YAML file at once."""
     write_bytes(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode())
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping from a file."""
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:

@@ -38,14 +38,12 @@ def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def write(path: Path, table: pa.Table) -> None:
-    """Replace a parquet file at once."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     storage.write_bytes(path, sink.getvalue().to_pybytes())
 
 
 def read(path: Path) -> pa.Table:
-    """The rows of a parquet file."""
     try:
         return pq.read_table(path)
     except (OSError, MemoryError, pa.ArrowException) as error:

@@ -26,7 +26,6 @@ PARTS = ("train", "test")
 
 
 def cache_root() -> Path:
-    """Where decoded images are kept."""
     return cache_dir() / "decoded"
 
 

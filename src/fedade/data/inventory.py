@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fedade.data.corruptions import PUBLISHED
+from fedade.data.corruptions.registry import PUBLISHED
 from fedade.data.dataset import Dataset
 from fedade.data.readers import cifar_c
 from fedade.data.registry import DATASETS, load, load_texts

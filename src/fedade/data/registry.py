@@ -12,7 +12,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.importing import import_attribute
 from fedade.core.optional import OptionalModule
 from fedade.data.cache import decoded
-from fedade.data.corruptions import PUBLISHED
+from fedade.data.corruptions.registry import PUBLISHED
 from fedade.data.dataset import Dataset
 from fedade.data.download import DownloadProgress
 from fedade.data.known.cifar import CIFAR10, CIFAR10_C, CIFAR100, CIFAR100_C

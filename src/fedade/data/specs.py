@@ -10,7 +10,7 @@ import numpy as np
 from fedade.core.errors import FedadeError
 from fedade.data.cache import decoded
 from fedade.data.checksums import PublishedFile, refuse_altered, verdict
-from fedade.data.corruptions import PUBLISHED
+from fedade.data.corruptions.registry import PUBLISHED
 from fedade.data.dataset import Dataset
 from fedade.data.download import Archive, DownloadProgress, UnreachableError, download
 from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
@@ -24,23 +24,18 @@ class Spec(Protocol):
 
     def load(self, data_dir: Path | None) -> Dataset:
         """All of it, or an error that says where it was looked for."""
-        ...
 
     def where(self, data_dir: Path | None) -> Path | None:
         """The folder that it is read from; None when it is not on disk, or installed."""
-        ...
 
     def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         """Download it to a folder unless a complete copy is on disk; returns its folder."""
-        ...
 
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
         """`classes`, `examples`, `status`, `where` and `remark`; no image is decoded to find out."""
-        ...
 
     def verdicts(self, data_dir: Path | None) -> dict[str, str]:
         """What checksums say about each of its files."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.context import ClientContext, KnownPass, Passes, RoundContext, Truth
-from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.method import Method, Shared, with_rounds
+from fedade.core.network import PassCounter
 from fedade.core.normalisation import FROZEN
 from fedade.core.tree import Tree
 from fedade.engine.client import observed

@@ -34,12 +34,10 @@ class Cell:
 
     @property
     def method(self) -> str:
-        """The method's name in the registry."""
         return self.experiment.entry.method
 
     @property
     def seed(self) -> int:
-        """The seed."""
         return self.experiment.seed
 
     @cached_property
@@ -119,7 +117,6 @@ def cells_of(experiment: Experiment) -> list[Cell]:
 
 
 def labels_of(suite: str, experiment: Experiment, entry: MethodEntry, seed: int) -> dict[str, Label]:
-    """The labels that every cell has."""
     scenario = experiment.scenario
     dataset = BENCHMARKS.get(scenario.dataset, scenario.dataset)
     values = (suite, dataset, scenario.kind, scenario.schedule, scenario.source, entry.name, entry.method, seed)

@@ -7,7 +7,7 @@ from functools import reduce
 from fedade.experiments.assignments import in_present_words, with_setting
 from fedade.experiments.cell import Cell
 from fedade.experiments.settings import Experiment, experiment_from, merged
-from fedade.scenarios.identifying import identified
+from fedade.scenarios.own_models import identified
 
 
 def identified_experiment(experiment: Experiment) -> Experiment:

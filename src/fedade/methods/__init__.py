@@ -69,14 +69,14 @@ METHODS = LazyMethods(
         "shuffled-lr": MethodPath("fed_ade:FedAde", pace="shuffled"),
         "fth": MethodPath("fth:Fth"),
         "ftfwh": MethodPath("fth:Fth", window=100),
-        "atlas": MethodPath("atlas.method:Atlas"),
-        "uogd": MethodPath("atlas.method:Atlas", pool="single"),
-        "rogd": MethodPath("rogd.method:Rogd"),
-        "flh-ftl": MethodPath("flh_ftl.method:FlhFtl"),
+        "atlas": MethodPath("atlas:Atlas"),
+        "uogd": MethodPath("atlas:Atlas", pool="single"),
+        "rogd": MethodPath("rogd:Rogd"),
+        "flh-ftl": MethodPath("flh_ftl:FlhFtl"),
         "prior-bbse": MethodPath("prior_reweighting:PriorReweighting"),
         "prior-em": MethodPath("prior_reweighting:PriorReweighting", prior="mlls"),
-        "uda": MethodPath("uda.method:Uda"),
-        "unida": MethodPath("unida.method:Unida"),
+        "uda": MethodPath("uda:Uda"),
+        "unida": MethodPath("unida:Unida"),
         "bn-adapt": MethodPath("bn_adapt:BnAdapt"),
         "tent": MethodPath("tent:Tent"),
         "sar": MethodPath("sar:Sar"),
@@ -143,7 +143,6 @@ def method_class(name: str) -> "Callable[..., Method]":
 
 
 def settings_of(name: str) -> Mapping[str, FieldInfo]:
-    """The settings that a method has."""
     make: Any = method_class(name)
     fields: Mapping[str, FieldInfo] = getattr(make, "func", make).model_fields
     return fields

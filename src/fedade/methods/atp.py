@@ -22,10 +22,9 @@ from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.normalisation import Statistics, Watching, batch_statistics
 from fedade.core.seeds import Seeds
 from fedade.core.split import Parameters
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.parts.composition import own_prediction
-from fedade.parts.norm_layers import adaptable
-from fedade.parts.statistics import follow, warn_without_batch_norm
+from fedade.parts.norm_layers import adaptable, follow, warn_without_batch_norm
 
 _SOURCE_CLIENTS = Seeds(0)
 """Rates belong to the deployment, so their draws do not depend on the seed of a run."""

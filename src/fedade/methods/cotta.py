@@ -21,9 +21,8 @@ from torch.func import grad
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.counter import uniform
 from fedade.parts.augmentation import refuse_without_views, views
-from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits
+from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits, warn_without_batch_norm
 from fedade.parts.optimisers import AdamOptimiser, OptimiserState
-from fedade.parts.statistics import warn_without_batch_norm
 
 _RESTORATION = 100
 """Purpose of the draws that choose weights, beside those of the views."""
@@ -94,7 +93,6 @@ class Cotta(Method[CottaClient]):
         return own_batch_logits(ctx, state.teacher).softmax(-1)
 
     def _over_views(self, ctx: ClientContext, teacher: dict[str, Tensor]) -> Tensor:
-        """Mean logits of random views."""
         if not self.views:
             return own_batch_logits(ctx, teacher)
         total = torch.zeros((), device=ctx.inputs.device)

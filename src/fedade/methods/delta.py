@@ -21,10 +21,9 @@ from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.normalisation import Statistics
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
-from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.maths.losses import entropy, entropy_from_logits
+from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
+from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import EPSILON, Renormalised, batch_norm_layers
 
 ENOUGH_TO_START = 50

@@ -19,12 +19,10 @@ from torch import Tensor
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tokens import PADDING
 from fedade.maths.counter import uniform
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
+from fedade.maths.losses import entropy, entropy_from_logits
 from fedade.parts.augmentation import refuse_without_views
-from fedade.parts.guarded_steps import masked_mean, norm_learner, plan_with_reliable, step
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import batch_logits, masked_mean, norm_learner, own_batch_logits, plan_with_reliable, step
+from fedade.parts.optimisers import AdamOptimiser, Learner
 
 
 class Deyo(Method[Learner]):

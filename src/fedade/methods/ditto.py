@@ -34,7 +34,6 @@ class Ditto(FixedRateBaseline[Participant]):
         )
 
     def begin(self, ctx: ClientContext) -> Participant:
-        """v starts as deployed."""
         refuse_unsafe_inverse(ctx.deployment, self.prior)
         model = trainable(ctx.deployment)
         return Participant(model, PhaseStates(self.optimiser.start(model), self.optimiser.start(model)))

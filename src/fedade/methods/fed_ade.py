@@ -13,19 +13,18 @@ from torch import Tensor
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
-from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.participation import phase_states
-from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.rates import EVEN, Pace, Paces, RateBounds, SignalRange, replayed_rate, replayed_rates
-from fedade.parts.rounds import joint_step, personal_step
-from fedade.parts.statistics import (
+from fedade.parts.norm_layers import (
     NormalisationMode,
     evaluation,
     follow_stream,
     statistics_names,
     warn_without_batch_norm,
 )
+from fedade.parts.objectives import OBJECTIVES, ObjectiveName
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import joint_step, personal_step, phase_states
+from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
+from fedade.parts.rates import EVEN, Pace, Paces, RateBounds, SignalRange, replayed_rate, replayed_rates
 from fedade.parts.training import ReferenceDraws, Training
 
 _SUMMARIES = {

@@ -18,12 +18,12 @@ from fedade.core.tree import Tree
 from fedade.maths.counter import uniform
 from fedade.maths.signals.dynamics import combined_dynamics
 from fedade.parts.composition import own_model, own_prediction, trainable_part
+from fedade.parts.norm_layers import follow, statistics_names, warn_without_batch_norm
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
-from fedade.parts.statistics import follow, statistics_names, warn_without_batch_norm
 from fedade.parts.summaries import FeatureSummary, PredictionSummary, Signals, Summary, signals, summarise
 from fedade.parts.training import ReferenceDraws, Training, dropped
 

@@ -23,15 +23,12 @@ from torch.nn.functional import cross_entropy
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import RecordingStatistics
 from fedade.maths.counter import uniform
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.parts.composition import own_model, own_prediction
-from fedade.parts.guarded_steps import moved
-from fedade.parts.norm_layers import adaptable
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import adaptable, follow, moved
+from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import own_statistics
 from fedade.parts.similar_clients import distances, mixed, similarity_weights
-from fedade.parts.statistics import follow
 
 
 class FedCttaClient(NamedTuple):

@@ -20,7 +20,7 @@ from torch.func import vmap
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.tree import repeat
 from fedade.maths.counter import uniform
-from fedade.maths.online.hedging import draw_experts, hedge, hedge_drawn, mixture
+from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
 from fedade.parts.last_layers import (
     Examination,
     classified,

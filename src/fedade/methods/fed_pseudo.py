@@ -9,10 +9,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
-from fedade.maths.losses.pseudo_labels import class_balanced, confident_labels
+from fedade.maths.losses import class_balanced, confident_labels
 from fedade.parts.composition import own_model, own_prediction, trainable, trainable_personal, trainable_shared
-from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import Learner
+from fedade.parts.optimisers import Learner, Optimiser
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import LabelledSamples
 from fedade.parts.training import Training

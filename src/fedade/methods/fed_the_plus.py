@@ -23,9 +23,9 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import Mixed
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
+from fedade.core.tree import choose
+from fedade.maths.losses import entropy, entropy_from_logits
 from fedade.parts.augmentation import refuse_without_views, views
-from fedade.parts.guarded_steps import chosen
 from fedade.parts.last_layers import (
     classified,
     frozen_features,
@@ -99,7 +99,7 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
         """At the first batch the personal head is fitted; at all of them the history goes on."""
         features = frozen_features(ctx)
         history = self._histories(features, state)[-1]
-        state = FedTheClient(*chosen(state.started > 0, state, self._fitted(ctx, state)))
+        state = FedTheClient(*choose(state.started > 0, state, self._fitted(ctx, state)))
         plan = {"learning_rate": torch.full_like(history[0], self.learning_rate)}
         return state._replace(history=history, started=torch.ones_like(state.started)), plan
 

@@ -24,10 +24,10 @@ from fedade.core.normalisation import RecordingStatistics
 from fedade.maths.counter import uniform
 from fedade.parts.composition import own_prediction
 from fedade.parts.last_layers import frozen_features, frozen_reference_features
+from fedade.parts.norm_layers import named_statistics, warn_without_batch_norm
 from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.running_norms import named_statistics, own_statistics
+from fedade.parts.running_norms import own_statistics
 from fedade.parts.similar_clients import mixed
-from fedade.parts.statistics import warn_without_batch_norm
 
 HIDDEN_TIMES, HIDDEN_EDGES, ADDED_EDGES = 0.75, 0.8, 0.2
 """Shares of attention over time, and between clients that are alike, that the robust pass does without; and of pairs

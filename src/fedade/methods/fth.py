@@ -16,8 +16,7 @@ from torch import Tensor
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.priors.simplex import mix_with_uniform
 from fedade.maths.signals.dynamics import mean_prediction
-from fedade.parts.priors import deployed_probabilities, prior_from, refuse_unsafe_inverse
-from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
+from fedade.parts.priors import UNIFORM_SHARE, deployed_probabilities, prior_from, refuse_unsafe_inverse, reweighted
 
 BlackBoxEstimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls"]
 """Estimators that need mean predictions only, which is all that this method remembers."""

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.normalisation import Statistics, batch_statistics
+from fedade.parts.norm_layers import warn_without_batch_norm
 from fedade.parts.running_norms import batch_norm_layers
-from fedade.parts.statistics import warn_without_batch_norm
 
 
 class HybridTtn(Method[tuple[()]]):

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import chosen, moved, norm_learner
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.core.tree import choose
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts.norm_layers import follow, moved, norm_learner
+from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import InstanceAware, own_statistics
 from fedade.parts.sample_memory import (
     Newcomer,
@@ -36,7 +36,6 @@ from fedade.parts.sample_memory import (
     first_empty,
     remember,
 )
-from fedade.parts.statistics import follow
 
 
 class NoteClient(NamedTuple):
@@ -82,7 +81,7 @@ class Note(Method[NoteClient]):
             self.memory_size,
         )
         for occasion in occasions:
-            state = NoteClient(*chosen(occasion.due, self._learned(ctx, state, occasion), state))
+            state = NoteClient(*choose(occasion.due, self._learned(ctx, state, occasion), state))
         return state._replace(memory=memory), {
             "learning_rate": torch.full_like(probabilities[0, 0], self.learning_rate)
         }

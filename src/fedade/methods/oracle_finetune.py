@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.composition import own_prediction, trainable
-from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import Learner
+from fedade.parts.optimisers import Learner, Optimiser
 from fedade.parts.rates import RateBounds
 from fedade.parts.supervision import LabelledSamples
 from fedade.parts.training import Training

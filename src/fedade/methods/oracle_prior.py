@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.parts.reweighting import reweighted
+from fedade.parts.priors import reweighted
 
 
 class OraclePrior(Method[Tensor]):

@@ -19,11 +19,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import norm_learner, step
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import MomentumOptimiser
-from fedade.parts.participation import Learner
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts.norm_layers import batch_logits, norm_learner, own_batch_logits, step
+from fedade.parts.optimisers import Learner, MomentumOptimiser
 
 BET_RATE = 1 / (8 * 3**0.5)
 LARGEST_BET = 1.8

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.priors.simplex import mix_with_uniform
-from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
+from fedade.parts.priors import UNIFORM_SHARE, Estimator, batch_prior, refuse_unsafe_inverse, reweighted
 
 
 class PriorReweighting(Method[Tensor]):

@@ -20,12 +20,10 @@ from torch.func import grad
 from torch.nn.functional import cosine_similarity
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.maths.losses.entropy import entropy
+from fedade.maths.losses import entropy
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.guarded_steps import moved, norm_learner, plan_with_reliable
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import batch_logits, moved, norm_learner, own_batch_logits, plan_with_reliable
+from fedade.parts.optimisers import AdamOptimiser, Learner
 
 MOST_CERTAIN = 0.99
 LEAST_RATIO = 1e-5

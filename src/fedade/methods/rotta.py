@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.maths.losses.entropy import entropy
+from fedade.core.tree import choose
+from fedade.maths.losses import entropy
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.composition import own_prediction
-from fedade.parts.guarded_steps import chosen, moved, norm_learner
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
-from fedade.parts.running_norms import Following, detached, named_statistics, own_statistics
+from fedade.parts.norm_layers import moved, named_statistics, norm_learner
+from fedade.parts.optimisers import AdamOptimiser, Learner
+from fedade.parts.running_norms import Following, detached, own_statistics
 from fedade.parts.sample_memory import (
     Newcomer,
     Occasion,
@@ -82,7 +82,7 @@ class Rotta(Method[RottaClient]):
             state.memory, ctx, probabilities, surprise, balanced_fresh_and_certain, self.memory_size
         )
         for occasion in occasions:
-            state = RottaClient(*chosen(occasion.due, self._learned(ctx, state, occasion), state))
+            state = RottaClient(*choose(occasion.due, self._learned(ctx, state, occasion), state))
         plan = {"learning_rate": torch.full_like(surprise[0], self.learning_rate)}
         return state._replace(memory=memory), plan
 

@@ -20,12 +20,17 @@ from torch import Tensor
 from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
-from fedade.core.tree import tree_map
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import chosen, masked_mean, plan_with_reliable
-from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
+from fedade.core.tree import choose, tree_map
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts.norm_layers import (
+    batch_logits,
+    masked_mean,
+    norm_affine,
+    own_batch_logits,
+    plan_with_reliable,
+    warn_without_batch_norm,
+)
 from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.statistics import warn_without_batch_norm
 
 _IMAGENET_CLASSES = 1000
 
@@ -89,7 +94,7 @@ class Sar(Method[SarClient]):
         slopes, (mean, second) = grad(loss, has_aux=True)(self._worst_nearby(state.own, slopes), first)
         moved = self._stepped(state, slopes, mean, second.any())
         collapsed = self._collapsed(ctx.deployment, moved)
-        after = chosen(collapsed, self._beginning(ctx.deployment), moved)
+        after = choose(collapsed, self._beginning(ctx.deployment), moved)
         plan = plan_with_reliable(self.learning_rate, second, mean)
         return after, plan | {"reset": collapsed.to(mean.dtype)}
 
@@ -116,7 +121,7 @@ class Sar(Method[SarClient]):
         averaged = self.loss_memory * client.running_loss + (1 - self.loss_memory) * loss
         running = torch.where(client.losses > 0, averaged, loss)
         moved = SarClient(own, velocity, state, running, client.losses + 1)
-        return SarClient(*chosen(any_reliable, moved, client))
+        return SarClient(*choose(any_reliable, moved, client))
 
     def _collapsed(self, deployment: Deployment, client: SarClient) -> Tensor:
         limit = self.reset_loss * math.log(deployment.num_classes) / math.log(_IMAGENET_CLASSES)

@@ -15,11 +15,9 @@ from torch import Tensor
 from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import moved, norm_learner
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts.norm_layers import batch_logits, moved, norm_learner, own_batch_logits
+from fedade.parts.optimisers import AdamOptimiser, Learner
 
 
 class Tent(Method[Learner]):

@@ -20,11 +20,11 @@ from torch.nn.functional import cross_entropy
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tree import tree_map
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
-from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
+from fedade.parts.optimisers import Learner
 
 Rows = dict[str, ClassRows]
 

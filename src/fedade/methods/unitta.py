@@ -25,8 +25,8 @@ from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.normalisation import Normalisation, Statistics
 from fedade.parts.class_rows import BalancedRows, ClassBalanced, ClassRows, RowPace, deployed_rows, followed, mixture
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
+from fedade.parts.norm_layers import warn_without_batch_norm
 from fedade.parts.running_norms import batch_norm_layers, sample_statistics
-from fedade.parts.statistics import warn_without_batch_norm
 
 Rows = dict[str, ClassRows]
 PASSES = 3

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedade.core.pass_context import current_pass
+from fedade.core.normalisation import current_pass
 from fedade.kernels import normalised_pixels
 
 
@@ -25,6 +25,5 @@ class Pixels(nn.Module):
         self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1) * scale, persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Normalised images."""
         dtype = torch.bfloat16 if current_pass().precision == "bf16" else self.mean.dtype
         return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)

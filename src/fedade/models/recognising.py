@@ -25,11 +25,9 @@ class Weights(Protocol):
 
     def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
         """Weights and bias, with those of the normalisation after it if there is one."""
-        ...
 
     def apart(self, module: nn.Module) -> Apart:
         """The same one by one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,9 @@ class RecognisedLayer:
 
     @property
     def output(self) -> fx.Node:
-        """The node whose value it computes."""
         return self.nodes[-1]
 
     def reads(self) -> list[fx.Node]:
-        """Nodes whose values it needs."""
         return [self.source] if self.residual is None else [self.source, self.residual]
 
 

@@ -43,7 +43,6 @@ class Unwrapped(nn.Module):
         to do so, each on its way in and out."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What the module makes of inputs, in float32."""
         return unwrapped(forward_traced(self.plan, self.model, self._as_trained(inputs))).float()
 
     def trace(self, inputs: Tensor) -> None:

@@ -23,7 +23,6 @@ class Columns(nn.Module):
         self.register_buffer("deviation", torch.tensor(deviation), persistent=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Standardised rows."""
         return (rows - self.mean) / self.deviation
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fedade.core.pass_context import current_pass
+from fedade.core.normalisation import current_pass
 from fedade.kernels import Affine, Layer, convolved, fused_layers
 from fedade.models.batch_norm import applied
 from fedade.models.convolving import statistics_are_fixed
@@ -27,7 +27,6 @@ class FusedChain:
 
     @property
     def output(self) -> fx.Node:
-        """The node whose value it computes."""
         return self.layers[-1].output
 
     def reads(self) -> list[fx.Node]:
@@ -109,7 +108,6 @@ class TracedPass:
         return self  # it holds names and numbers, no tensors
 
     def run(self, module: nn.Module, inputs: Tensor) -> Any:
-        """What the module returns for inputs."""
         interpreter, values = fx.Interpreter(module, graph=self.graph), dict[fx.Node, Any]()
         given = iter((inputs,))
         for place, step in enumerate(self.steps):
@@ -141,13 +139,11 @@ class ForeignBody(nn.Sequential):
     plan: TracedPass | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Features."""
         first, body = self
         features: Tensor = forward_traced(self.plan, body, first(inputs))
         return features
 
     def trace(self, inputs: Tensor) -> None:
-        """From now on run by fused convolutions what these know."""
         first, body = self
         self.plan = traced(body, first(inputs))
 

@@ -13,9 +13,8 @@ from fedade.core.tree import Tree
 from fedade.maths import counter
 from fedade.maths.signals import change_points, dynamics
 from fedade.maths.signals.change_points import ClassRuns, FeatureRuns
-from fedade.maths.signals.directions import directions
-from fedade.maths.signals.distances import without_noise_floor
-from fedade.maths.signals.sinkhorn import class_costs, sinkhorn_divergence
+from fedade.maths.signals.distances import class_costs, sinkhorn_divergence, without_noise_floor
+from fedade.maths.signals.dynamics import directions
 from fedade.parts.last_layers import class_rows
 
 KEPT = 32
@@ -38,20 +37,16 @@ class Channel(Protocol):
     @property
     def name(self) -> str:
         """As listings show it."""
-        ...
 
     @property
     def capacity(self) -> int | None:
         """Most samples of a batch that it looks at; None for all."""
-        ...
 
     def init(self, deployment: Deployment) -> Tree:
         """What it remembers before the first batch."""
-        ...
 
     def update(self, deployment: Deployment, state: Tree, rows: Tensor, key: Tensor) -> tuple[Tree, Tensor]:
         """What it remembers after a batch `[n, ·]`, and a signal in [0, 1]."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, estimated_risk
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.supervision import descend
 
@@ -29,7 +29,6 @@ class Examination(NamedTuple):
 
 
 def last_layer(deployment: Deployment) -> dict[str, Tensor]:
-    """The last layer as deployed."""
     prefix = _prefix(deployment)
     return {name: value for name, value in deployment.parameters.items() if name.startswith(prefix)}
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.tree import Tree
-from fedade.maths.signals import distances, dynamics, sample_distances
+from fedade.maths.signals import distances, dynamics
 from fedade.parts.channels import (
     Channel,
     ClassChangePoint,
@@ -77,12 +77,12 @@ def choose_measure(name: MeasureName, feature_measure: FeatureMeasure, debiased:
 
 
 def _sliced(first: Tensor, second: Tensor) -> Tensor:
-    return sample_distances.sliced_wasserstein(first, second, fixed_directions(NUM_SLICES, first[0]))
+    return distances.sliced_wasserstein(first, second, fixed_directions(NUM_SLICES, first[0]))
 
 
 _COSINE_PREDICTION = MeanPrediction("cosine distance", dynamics.uncertainty_dynamics)
 _COSINE_FEATURE = MeanFeature("half cosine distance", dynamics.representation_dynamics)
-_ENERGY = FeatureSet("energy distance", sample_distances.energy_distance)
+_ENERGY = FeatureSet("energy distance", distances.energy_distance)
 
 
 def _on_predictions(summary: str, name: str, distance: Callable[[Tensor, Tensor], Tensor]) -> Measure:
@@ -114,7 +114,7 @@ MEASURES: Mapping[MeasureName, Measure] = {
     "mmd": Measure(
         "kernel discrepancy of features; predictions as in the paper",
         _COSINE_PREDICTION,
-        FeatureSet("root of MMD²/2", sample_distances.kernel_discrepancy),
+        FeatureSet("root of MMD²/2", distances.kernel_discrepancy),
     ),
     "energy": Measure("parameter-free distance of features; predictions as in the paper", _COSINE_PREDICTION, _ENERGY),
     "bocpd": Measure("Bayesian online change-point detection; nearly 0 or 1", ClassChangePoint(), FeatureChangePoint()),

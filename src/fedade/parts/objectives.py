@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, entropy, entropy_from_logits, estimated_risk
 
 Examples = Literal["reference", "stream"]
 ObjectiveName = Literal["bbse", "entropy", "bbse+entropy", "infomax", "pseudo", "posterior-entropy"]
@@ -33,11 +32,9 @@ class Objective(Protocol):
     @property
     def examples(self) -> tuple[Examples, ...]:
         """The sets it reads; minibatches are rows of the first."""
-        ...
 
     def loss(self, material: Material, rows: Tensor | None) -> Tensor:
         """Loss on the given rows of its first set."""
-        ...
 
 
 class Bbse:

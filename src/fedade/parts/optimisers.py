@@ -33,6 +33,13 @@ OptimiserState = Moments | Velocity | tuple[()]
 """What an optimiser remembers of the gradients of one client: nothing, for plain SGD."""
 
 
+class Learner(NamedTuple):
+    """What a client keeps: tensors of its own, and what its optimiser remembers."""
+
+    own: dict[str, Tensor]
+    state: OptimiserState
+
+
 class PhaseStates(NamedTuple):
     """States of the optimisers of the joint and of the personal step, which are two."""
 
@@ -98,7 +105,6 @@ class MomentumOptimiser(Optimiser):
     """Share of its velocity that a step keeps."""
 
     def start(self, moving: Parameters) -> OptimiserState:
-        """No velocity yet."""
         if self.name != "sgd":
             return super().start(moving)
         return Velocity(torch.zeros_like(Layout.by_name(moving).join(moving)))

@@ -1,4 +1,4 @@
-"""The class distribution of an unlabelled batch, as one client estimates it."""
+"""The class distribution of an unlabelled batch, as one client estimates it, and predictions corrected by it."""
 
 from typing import Literal
 
@@ -6,8 +6,8 @@ from torch import Tensor
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import ClientContext, Deployment
-from fedade.maths.priors.calibration import apply_temperature
 from fedade.maths.priors.estimators import ConfusionFactors, estimate_prior, is_invertible
+from fedade.maths.priors.reweighting import apply_temperature, reweight
 
 Estimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls", "mlls", "map_em"]
 
@@ -52,3 +52,12 @@ def refuse_unsafe_inverse(deployment: Deployment, estimator: Estimator) -> None:
 
 def _confusion_factors(deployment: Deployment) -> ConfusionFactors:
     return ConfusionFactors(deployment.confusion, deployment.source_prior)
+
+
+UNIFORM_SHARE = 1e-3
+"""Share of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
+
+
+def reweighted(ctx: ClientContext, prior: Tensor) -> Tensor:
+    """The deployed model's calibrated posterior under another class prior: p(x) ∘ q / μ0, normalised."""
+    return reweight(deployed_probabilities(ctx), prior, ctx.deployment.source_prior)

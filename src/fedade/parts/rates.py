@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedade.core.split import Parameters, Split
 from fedade.maths.counter import uniform
-from fedade.maths.signals.rates import adaptive_rate
+from fedade.maths.signals.dynamics import adaptive_rate
 
 _REPLAY = 2000
 """Its draws are apart from those that measures make from the same key."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics, batch_statistics
 from fedade.core.split import Parameters
+from fedade.parts.norm_layers import named_statistics
 
 EPSILON = 1e-5
 """What BatchNorm adds to a variance."""
@@ -24,15 +25,6 @@ def batch_norm_layers(deployment: Deployment) -> dict[str, Statistics]:
         layer: Statistics(parameters[f"{layer}.running_mean"], parameters[f"{layer}.running_var"])
         for layer in (f"body.{name}" for name, _ in deployment.network.body.named_modules())
         if f"{layer}.running_mean" in parameters
-    }
-
-
-def named_statistics(statistics: Mapping[str, Statistics]) -> dict[str, Tensor]:
-    """Statistics by the names of the tensors that they replace in a model."""
-    return {
-        f"{layer}.{name}": value
-        for layer, (mean, variance) in statistics.items()
-        for name, value in (("running_mean", mean), ("running_var", variance))
     }
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedade.core.context import ClientContext
+from fedade.core.tree import choose
 from fedade.maths.counter import uniform
-from fedade.parts.guarded_steps import chosen
 
 EMPTY = -1
 
@@ -75,7 +75,6 @@ class Occasion(NamedTuple):
 
 
 def empty_memory(ctx: ClientContext, size: int) -> SampleMemory:
-    """Before the first sample."""
     prior, like = ctx.deployment.source_prior, ctx.inputs
     zeros = prior.new_zeros(size)
     nowhere = torch.full_like(zeros, EMPTY, dtype=torch.int64)
@@ -104,7 +103,7 @@ def remember(
             places = _placed(places, newcomer, rule(places, newcomer, num_classes), row)
             seen = seen + 1
             ended = seen % period == 0
-            due, then = due | ended, Places(*chosen(ended, places, then))
+            due, then = due | ended, Places(*choose(ended, places, then))
         occasions.append(Occasion(due, _inputs(memory, ctx.inputs, then), then, seen // period * period))
     return SampleMemory(_inputs(memory, ctx.inputs, places), places, counts, seen), occasions
 

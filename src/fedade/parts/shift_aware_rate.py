@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fedade.maths.signals.rates import adaptive_rate
+from fedade.maths.signals.dynamics import adaptive_rate
 from fedade.parts.summaries import Signals, Summary, signals, summarise
 
 

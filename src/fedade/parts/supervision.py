@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.func import grad
 
-from fedade.maths.losses.pseudo_labels import weighted_cross_entropy
+from fedade.maths.losses import weighted_cross_entropy
 from fedade.parts.objectives import Examples, Material
 from fedade.parts.optimisers import Optimiser, OptimiserState
 from fedade.parts.training import Minibatches

@@ -15,11 +15,11 @@ from fedade.core.normalisation import FROZEN, Normalisation, RecordingStatistics
 from fedade.core.split import Parameters
 from fedade.core.vectors import Layout
 from fedade.maths.counter import permutation, uniform
-from fedade.maths.losses.risks import class_weights
+from fedade.maths.losses import class_weights
+from fedade.parts.norm_layers import follow
 from fedade.parts.objectives import Examples, Material, Objective
 from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
 from fedade.parts.rates import EVEN, Paces
-from fedade.parts.statistics import follow
 
 Seen = dict[str, Statistics]
 Features = dict[Examples, Tensor]
@@ -70,7 +70,6 @@ class Training:
 
     @property
     def rate(self) -> Tensor:
-        """η of this client."""
         return self.plan["learning_rate"]
 
     def steps(self, epochs: range) -> Minibatches:

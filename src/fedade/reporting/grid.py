@@ -25,7 +25,6 @@ class Entry:
 
     @property
     def mean(self) -> float | None:
-        """Over the finished seeds."""
         return float(np.mean(self.accuracies)) if self.accuracies else None
 
     @property
@@ -35,7 +34,6 @@ class Entry:
 
     @property
     def complete(self) -> bool:
-        """Whether every seed finished."""
         return not self.failed and not self.missing
 
 
@@ -59,11 +57,9 @@ class Grid:
         }
 
     def results(self, row: Key) -> list[Result]:
-        """All that a row finished."""
         return list(self.finished(row).values())
 
     def entry(self, scenario: Key, row: Key) -> Entry:
-        """A row in one scenario."""
         outcomes = [self.outcomes.get((scenario, row, seed)) for seed in self.seeds]
         results = [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
         failed = sum(outcome is not None and outcome.failure is not None for outcome in outcomes)
@@ -87,7 +83,6 @@ class Grid:
 
 
 def grid(outcomes: Iterable[Outcome]) -> Grid:
-    """The grid that the outcomes span."""
     placed: dict[tuple[Key, Key, Label], Outcome] = {}
     declared: dict[str, bool] = {}
     for outcome in outcomes:

@@ -49,7 +49,6 @@ _NEGATIVE = re.compile(r"(?<!\w)-(?=\d)")
 
 
 def render(table: Table, fmt: str) -> str:
-    """One table in a format."""
     return document([table], fmt)
 
 

@@ -45,7 +45,6 @@ class Pivot:
         return any(measured.oracle for (name, _), measured in self.measured.items() if name == row)
 
     def seeds(self, row: str) -> set[int]:
-        """All seeds of a row."""
         return {seed for (name, _), measured in self.measured.items() if name == row for _, seed in measured.values}
 
     def cases(self, rows: Iterable[str], column: str) -> set[ScenarioSeed]:
@@ -57,7 +56,6 @@ class Pivot:
         return self.measured[row, column].values if (row, column) in self.measured else {}
 
     def mean(self, row: str, column: str) -> float | None:
-        """Over scenarios and seeds."""
         values = self.values(row, column)
         return float(np.mean(list(values.values()))) if values else None
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from fedade.core.errors import FedadeError
 from fedade.reporting import names
+from fedade.reporting.comparison import paired
 from fedade.reporting.grid import grid
-from fedade.reporting.paired import paired
 from fedade.reporting.rendering import markdown_lines, markdown_table
 from fedade.reporting.result_lines import Line, labels_of, outcome, seeds_of
 from fedade.reporting.result_pivot import Pivot, ScenarioSeed
@@ -76,7 +76,6 @@ class TableSpec(BaseModel):
 
 
 def markdown(spec: TableSpec, lines: Iterable[Line]) -> str:
-    """The described table as Markdown."""
     chosen = [line for line in lines if _fits(line, spec.where)]
     if not chosen:
         raise FedadeError(f"{', '.join(spec.file)}: no line has {spec.where}; change `where`")

@@ -28,7 +28,6 @@ class Result(NamedTuple):
     """What is known of its answers beyond accuracy, by the names of `reporting.answers`."""
 
     def asdict(self) -> dict[str, Any]:
-        """As a JSON object."""
         return self._asdict()
 
 
@@ -51,7 +50,6 @@ class ResultRow(NamedTuple):
 
 
 def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float) -> Result:
-    """The result of one track."""
     rate = None
     if "learning_rate" in table.column_names:
         rate = float(np.nanmean(trace.column(table, "learning_rate")))

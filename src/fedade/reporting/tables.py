@@ -7,10 +7,9 @@ from pathlib import Path
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.reporting import names, paper
-from fedade.reporting.comparison import ComparedRow, compare
+from fedade.reporting.comparison import LEAST_PAIRS, ComparedRow, Paired, compare
 from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
-from fedade.reporting.paired import LEAST_PAIRS, Paired
 from fedade.reporting.paper import PaperPlace, Published
 from fedade.reporting.rendering import EXTENSIONS, document, render
 from fedade.reporting.results import BEYOND_THE_ORACLE

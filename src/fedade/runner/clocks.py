@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedade.client_map import Vectorised, loop
-from fedade.client_map.side_by_side import side_by_side
+from fedade.client_map import Vectorised, loop, side_by_side
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method

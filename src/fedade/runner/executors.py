@@ -81,7 +81,6 @@ class Processes:
             left = ahead[self.jobs + 1 :]
 
     def close(self) -> None:
-        """End the processes, at once."""
         if self.pool is not None:
             self.pool.close()
             self.pool = None

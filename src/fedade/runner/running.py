@@ -28,7 +28,6 @@ class CellsRun:
 
     @property
     def failed(self) -> list[tuple[Cell, CellStatus]]:
-        """Cells without a result."""
         return [(cell, status) for cell, status in self.cells if status.state != "done"]
 
     @property
@@ -37,7 +36,6 @@ class CellsRun:
         return [(cell, status) for cell, status in self.cells if status.set_aside is not None]
 
     def as_plain(self) -> dict[str, Any]:
-        """What `--json` prints."""
         return {
             "folder": str(self.folder),
             "cells": [_plain(cell, status) for cell, status in self.cells],

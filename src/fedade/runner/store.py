@@ -106,7 +106,6 @@ class CellFolder:
 
     @property
     def path(self) -> Path:
-        """`cells/ADDRESS`."""
         return self.store / "cells" / self.cell.address
 
     @property
@@ -116,12 +115,10 @@ class CellFolder:
 
     @property
     def trace(self) -> Path:
-        """The rows of a finished cell."""
         return self.path / "trace.parquet"
 
     @property
     def info(self) -> CellInfo:
-        """What listeners may know."""
         cell = self.cell
         steps = cell.experiment.scenario.num_timesteps
         return CellInfo(cell.address, cell.title, cell.labels, self.path, steps, cell.experiment.as_plain())
@@ -153,7 +150,6 @@ class CellFolder:
         return CellStatus("done", reached)
 
     def fail(self, error: BaseException) -> CellStatus:
-        """Record why there is no result."""
         reason = " ".join(_reason(error).split())
         content = {
             "reason": reason,

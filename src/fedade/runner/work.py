@@ -56,7 +56,6 @@ class Preparation:
 
     @property
     def title(self) -> str:
-        """One line for people."""
         scenario = self.experiment.scenario
         return f"pre-training {scenario.model} on {scenario.dataset}, {scenario.source}"
 

@@ -19,13 +19,11 @@ from fedade.core.scenario import ClientReferences, Scenario
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset
 from fedade.data.registry import load, load_texts
-from fedade.data.tokenising import tokenised
+from fedade.data.texts import tokenised
 from fedade.models.text import is_text, tokeniser
 from fedade.scenarios.deploying import deploy
-from fedade.scenarios.labelled import client_rows
-from fedade.scenarios.partition import partition
-from fedade.scenarios.pool_features import PoolAt, PoolFeatures
-from fedade.scenarios.pools import corruption_names, pool_under_corruption
+from fedade.scenarios.partition import client_rows, partition
+from fedade.scenarios.pools import PoolAt, PoolFeatures, corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import TrainingProgress
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.stream_laws import STREAMS

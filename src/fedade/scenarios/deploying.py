@@ -18,10 +18,9 @@ from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset, Labelled
 from fedade.models import MODELS, OF_TABLES, build, standardising
 from fedade.models.text import build_text, is_text
-from fedade.scenarios.labelled import refuse_too_many
 from fedade.scenarios.measuring import measured_deployment
 from fedade.scenarios.own_models import FILE, own_deployment
-from fedade.scenarios.partition import Partition, source_prior
+from fedade.scenarios.partition import Partition, refuse_too_many, source_prior
 from fedade.scenarios.pretraining import TrainingProgress, pretrain
 from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
 

@@ -12,8 +12,8 @@ from fedade.core.deployment import Deployment, Reference
 from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
-from fedade.maths.priors.calibration import apply_temperature, fit_temperature
 from fedade.maths.priors.estimators import confusion_matrix
+from fedade.maths.priors.reweighting import apply_temperature, fit_temperature
 from fedade.maths.signals.dynamics import mean_feature
 
 MOST_AT_ONCE = 500
@@ -67,7 +67,6 @@ def _rows(inputs: NDArray[Any] | Tensor, rows: slice | NDArray[np.int64]) -> Ten
 
 
 def _passed(network: Network, parameters: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits, and one vector per input."""
     features = network.represent(parameters, inputs)
     return network.classify(parameters, features).cpu(), network.summarise(features).cpu()
 

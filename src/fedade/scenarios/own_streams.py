@@ -14,7 +14,7 @@ from torch import Tensor
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch, Streams
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions import corrupt
+from fedade.data.corruptions.corrupting import corrupt
 from fedade.data.sensor_corruptions import corrupt_sensor
 from fedade.scenarios.held_out import as_held_out
 from fedade.scenarios.settings import Kind, ScenarioSettings
@@ -174,12 +174,10 @@ class RecordedStreams:
 
     @property
     def num_clients(self) -> int:
-        """Clients."""
         return self.labels.shape[0]
 
     @property
     def num_timesteps(self) -> int:
-        """Timesteps."""
         return self.labels.shape[1]
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:

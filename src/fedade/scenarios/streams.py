@@ -14,10 +14,10 @@ from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions import MAX_SEVERITY
+from fedade.data.corruptions.registry import MAX_SEVERITY
 from fedade.maths.schedules import SCHEDULES
 from fedade.maths.shift_weights import weights as schedule_weights
-from fedade.scenarios.pool_features import PoolAt, PoolFeatures
+from fedade.scenarios.pools import PoolAt, PoolFeatures
 from fedade.scenarios.settings import ScenarioSettings
 
 

@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedade.theory.power_laws import VARIABLES, PowerLaw, regret_law
-from fedade.theory.results import TheoryResult
+from fedade.theory.results import VARIABLES, PowerLaw, TheoryResult, regret_law
 
 _MARKERS = {"lin": "o", "sin": "s", "squ": "^", "ber": "D"}
 _SIGNS = {"o": "●", "s": "■", "^": "▲", "D": "◆"}

@@ -17,7 +17,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
 from fedade.maths.priors.reweighting import reweight
-from fedade.maths.signals.directions import directions
+from fedade.maths.signals.dynamics import directions
 from fedade.parts.priors import calibrated_probabilities
 from fedade.scenarios.streams import ShiftStreams
 from fedade.theory.equations.logistic_head import fit_logistic_head, head_probabilities

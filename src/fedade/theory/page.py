@@ -6,8 +6,7 @@ import numpy as np
 
 from fedade.reporting.rendering import markdown_lines
 from fedade.theory.figures import exponent_words
-from fedade.theory.power_laws import PowerLaw, regret_law
-from fedade.theory.results import COMPARATORS, TheoryResult, over_seeds
+from fedade.theory.results import COMPARATORS, PowerLaw, TheoryResult, over_seeds, regret_law
 
 _WARNINGS = """\
 * The bound is a statement about convex losses and gradient descent on one client. Here only the head is convex.

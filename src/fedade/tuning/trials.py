@@ -61,7 +61,6 @@ class Tuning:
     """Accuracy of the deployed model where the same data drifted."""
 
     def save(self, path: Path) -> None:
-        """Store it as JSON."""
         trials = [
             {
                 "settings": trial.settings,
@@ -74,7 +73,6 @@ class Tuning:
 
     @classmethod
     def load(cls, path: Path) -> "Tuning":
-        """Read what `save` wrote."""
         stored = storage.read_json(path)
         trials = tuple(
             Attempt(trial["settings"], _or_nan(trial["accuracy"]), _or_nan(trial["at_rest"]))

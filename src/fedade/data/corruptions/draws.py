@@ -29,11 +29,9 @@ class Draws:
         return tuple(_generator(image, self.address) for image in self.images)
 
     def normal(self, shape: Shape) -> Unit:
-        """Standard normal, `[N, *shape]`."""
         return self._stacked(shape, lambda generator: generator.standard_normal(shape, dtype=np.float32))
 
     def uniform(self, shape: Shape, low: float = 0.0, high: float = 1.0) -> Unit:
-        """Uniform in [low, high), `[N, *shape]`."""
         unscaled = self._stacked(shape, lambda generator: generator.random(shape, dtype=np.float32))
         return np.float32(low) + np.float32(high - low) * unscaled
 

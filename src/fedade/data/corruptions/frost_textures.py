@@ -6,8 +6,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import ByteImages, Unit, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Unit, cv2, levels, unit
 
 Points = NDArray[np.float64]
 

@@ -3,11 +3,13 @@
 Axes: N images, H rows, W columns, C channels (red, green, blue).
 """
 
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
+
+from fedade.core.optional import OptionalModule
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -47,3 +49,8 @@ def gaussian(
     sigmas = (0.0, sigma, sigma) + (0.0,) * (layers.ndim - 3)
     blurred: Unit = ndimage.gaussian_filter(layers, sigmas, mode=mode, truncate=truncate)
     return blurred
+
+
+cv2: Any = OptionalModule("cv2", "vision")
+
+__all__ = ["cv2"]

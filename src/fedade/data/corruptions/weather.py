@@ -5,8 +5,7 @@ import numpy as np
 from fedade.data.corruptions.blur import clipped_zoom, motion_blurred
 from fedade.data.corruptions.draws import Draws
 from fedade.data.corruptions.frost_textures import frost_textures
-from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import ByteImages, Unit, gaussian, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Unit, cv2, gaussian, levels, unit
 
 _WATER = unit(np.array([175, 238, 238], dtype=np.uint8))
 _MUD = unit(np.array([63, 42, 20], dtype=np.uint8))

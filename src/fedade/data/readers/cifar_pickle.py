@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
 from fedade.data.checksums import damaged
-from fedade.data.labels import checked_labels
+from fedade.data.dataset import checked_labels
 from fedade.data.readers.images import ImageReading, ImageShape, Undecoded
 from fedade.data.readers.restricted_pickle import PickledArray, load_restricted
 
@@ -27,11 +27,9 @@ class CifarBatches:
     num_classes: int
 
     def recognises(self, folder: Path) -> bool:
-        """Whether any training batch is in the folder."""
         return any((folder / name).is_file() for name in self.train)
 
     def files(self, folder: Path) -> list[Path]:
-        """The batches and the file of class names, as far as they are there."""
         return [path for name in (*self.train, self.test, self.meta) if (path := folder / name).is_file()]
 
     def read(self, folder: Path) -> ImageReading:

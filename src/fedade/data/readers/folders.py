@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.data.labels import held_out_rows
+from fedade.data.dataset import held_out_rows
 from fedade.data.readers.images import IMAGE_SUFFIXES, ImageReading, from_files
 
 TEST_PARTS = ("test", "val", "valid", "validation")
@@ -24,12 +24,10 @@ class ImageFolder:
     size: int | None = None
 
     def files(self, folder: Path) -> list[Path]:
-        """Every image of both parts."""
         parts = [part for part in (_train(folder), _test(folder)) if part is not None]
         return [path for part in parts for name in _classes(part) for path in _images(part / name)]
 
     def has_one_part(self, folder: Path) -> bool:
-        """Whether there is no test part."""
         return _test(folder) is None
 
     def read(self, folder: Path) -> ImageReading:

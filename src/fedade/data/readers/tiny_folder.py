@@ -18,11 +18,9 @@ class TinyFolder:
     num_classes: int
 
     def recognises(self, folder: Path) -> bool:
-        """Whether the folder is an unpacked archive."""
         return (folder / "wnids.txt").is_file() and (folder / "train").is_dir()
 
     def files(self, folder: Path) -> list[Path]:
-        """Every image and the two lists."""
         images = [*folder.glob("train/*/images/*.JPEG"), *folder.glob("val/images/*.JPEG")]
         return [folder / "wnids.txt", *folder.glob(ANNOTATIONS), *sorted(images)]
 

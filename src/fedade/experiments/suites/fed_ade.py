@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite, SuiteRow, grid
-from fedade.experiments.suites.rows import PRINTED_ROW, ROWS, YARDSTICKS
+from fedade.experiments.suites.grid import PAPER_SCHEDULES, PRINTED_ROW, ROWS, YARDSTICKS, Suite, SuiteRow, grid
 
 LABELLED, FEW_LABELLED = 1000, 100
 EPOCHS, FEW_EPOCHS = 60, 3

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import Suite, SuiteRow, grid
+from fedade.experiments.suites.grid import YARDSTICKS, Suite, SuiteRow, grid
 from fedade.experiments.suites.kinds import KINDS, SAMPLES
-from fedade.experiments.suites.rows import YARDSTICKS
 
 STREAMS = {
     "drift": ("label", "covariate", "both", "none"),

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from fedade.experiments.cell import Cell
 from fedade.experiments.presets import PRINTED
 from fedade.experiments.suites.comparisons import BENCHMARKS
-from fedade.experiments.suites.grid import Suite, SuiteRow, grid
-from fedade.experiments.suites.rows import ROWS, YARDSTICKS
+from fedade.experiments.suites.grid import ROWS, YARDSTICKS, Suite, SuiteRow, grid
 from fedade.reporting.names import PAPER_BOUNDS
 
 LOWS = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite, SuiteRow, grid
-from fedade.experiments.suites.rows import PAPER, YARDSTICKS
+from fedade.experiments.suites.grid import PAPER, PAPER_SCHEDULES, YARDSTICKS, Suite, SuiteRow, grid
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""

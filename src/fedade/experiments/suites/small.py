@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import Suite, grid
-from fedade.experiments.suites.rows import PAPER, ROWS, YARDSTICKS
+from fedade.experiments.suites.grid import PAPER, ROWS, YARDSTICKS, Suite, grid
 
 FEW = {"num_clients": 20}
 ENOUGH = {"participation": 0.25}

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedade.maths.losses.risks import one_hot
+from fedade.maths.losses import one_hot
 from fedade.methods.fed_ade_plus.conditions import Residual, positive, squared_ratio
 
 LEAST_SPREAD = 0.05

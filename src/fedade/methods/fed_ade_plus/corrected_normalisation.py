@@ -12,18 +12,20 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.method import ClientContext, Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.maths.losses.entropy import entropy
-from fedade.maths.priors.calibration import apply_temperature
-from fedade.methods.fed_ade_plus.class_moments import ClassMoments
-from fedade.methods.fed_ade_plus.conditions import Residual
+from fedade.maths.losses import entropy
+from fedade.maths.priors.reweighting import apply_temperature
+from fedade.methods.fed_ade_plus.class_moments import ClassMoments, expected_under
+from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, LayerGroup, layer_groups, reference_moments
+from fedade.parts.norm_layers import named_statistics
 
 
 class Corrected(NamedTuple):
@@ -70,7 +72,7 @@ def corrected_pass(
         network.classify(model, features),
         network.summarise(features),
         passed,
-        _named(normalisation.found),
+        named_statistics(normalisation.found),
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
         normalisation.remembered(layer_groups(deployment), past),
         normalisation.seen,
@@ -132,7 +134,7 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     """What statistics are before the first batch, by the same names."""
     moments = reference_moments(deployment)
     if FEATURES in moments:
-        return _named({FEATURES: _feature_statistics(moments[FEATURES])})
+        return named_statistics({FEATURES: _feature_statistics(moments[FEATURES])})
     return {
         name: deployment.parameters[name]
         for layer in moments
@@ -174,9 +176,27 @@ def _moved(features: Tensor, found: Statistics, deployed: Statistics) -> Tensor:
     return moved if features.ndim < 3 else torch.where((features != 0).any(-1, keepdim=True), moved, features)
 
 
-def _named(found: Mapping[str, Statistics]) -> dict[str, Tensor]:
-    return {
-        f"{layer}.{name}": value
-        for layer, (mean, variance) in found.items()
-        for name, value in (("running_mean", mean), ("running_var", variance))
-    }
+FEATURE_BIAS = 8.0
+"""How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
+they were never trained on."""
+UNCORRECTED_BIAS, CONVINCING = 16.0, 6
+"""The same where no layer is corrected before the classes are known, if these explain nothing of what the layers show;
+and the power by which it falls with what they explain."""
+
+
+def uncorrected_bias(
+    deployment: Deployment, seen: Mapping[str, SeenLayer], prior: Float[Tensor, " K"]
+) -> Float[Tensor, ""]:
+    """How much more predictions may be biased that speak for this prior, by what it leaves of the layers' change."""
+    return UNCORRECTED_BIAS * unexplained(deployment, seen, prior) ** CONVINCING
+
+
+def unexplained(deployment: Deployment, seen: Mapping[str, SeenLayer], prior: Float[Tensor, " K"]) -> Float[Tensor, ""]:
+    """Share of the squared changes since deployment that other classes leave in the layers, at most 1."""
+    shares = []
+    for layer, moments in reference_moments(deployment).items():
+        source, other = (expected_under(q.to(moments.within.dtype), moments) for q in (deployment.source_prior, prior))
+        shown = seen[layer].moments
+        left, change = (squared_ratio(shown - mean, source.spread).mean() for mean in (other.mean, source.mean))
+        shares.append((left / change).clamp(max=1))
+    return torch.stack(shares).mean()

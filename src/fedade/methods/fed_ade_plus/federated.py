@@ -46,11 +46,9 @@ class FedAdePlusFederated(FedAdePlus):
         return True
 
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
-        """As deployed, with nothing to tell."""
         return super().begin(ctx)._replace(report=shared_conditions.no_report(ctx.deployment))
 
     def begin_server(self, deployment: Deployment) -> Shared:
-        """No condition is known yet."""
         return shared_conditions.none_yet(deployment)
 
     def local_round(

@@ -24,12 +24,11 @@ from fedade.core import tree
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
 from fedade.kernels import mapped
-from fedade.maths.losses.entropy import entropy
-from fedade.maths.priors.calibration import apply_temperature
-from fedade.maths.priors.reweighting import reweight
+from fedade.maths.losses import entropy
+from fedade.maths.priors.reweighting import apply_temperature, reweight
 from fedade.methods.fed_ade_plus import regimes
-from fedade.methods.fed_ade_plus.biases import FEATURE_BIAS, uncorrected_bias
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
+    FEATURE_BIAS,
     Corrected,
     at_most,
     corrected_pass,
@@ -38,6 +37,7 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     no_residuals,
     settled_pass,
     surer,
+    uncorrected_bias,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
 from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
@@ -47,9 +47,8 @@ from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.participation import phase_states
+from fedade.parts.participation import joint_step, personal_step, phase_states
 from fedade.parts.rates import RateBounds
-from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.training import Training
 
 Correction = Literal["class-aware", "batch", "none"]
@@ -199,7 +198,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         return state._replace(own=own, states=states), plan, uplink
 
     def personalise(self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan) -> tuple[FedAdePlusClient, Plan]:
-        """The personal step on φ with the broadcast ψ̄ frozen."""
         training = self._training(ctx, plan)
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
         own, states = personal_step(training, state.own, state.states, epochs, state.statistics)
@@ -215,7 +213,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     # What those that share more than layers do otherwise
 
     def _model(self, ctx: ClientContext, state: FedAdePlusClient) -> dict[str, Tensor]:
-        """The client's model."""
         return own_model(ctx, state.own)
 
     def _past(self, ctx: ClientContext, state: FedAdePlusClient) -> Residuals:

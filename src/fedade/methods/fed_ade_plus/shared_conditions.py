@@ -62,7 +62,6 @@ def _deviation(deployment: Deployment) -> Tensor:
 
 
 def no_report(deployment: Deployment) -> Report:
-    """Nothing to tell yet."""
     return Report(torch.zeros_like(deviation(deployment)), torch.zeros_like(deployment.source_prior[0]))
 
 

@@ -21,17 +21,16 @@ from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod,
 from fedade.core.split import Parameters
 from fedade.core.vectors import average
 from fedade.maths.counter import uniform
-from fedade.maths.losses.entropy import entropy
-from fedade.maths.losses.pseudo_labels import (
+from fedade.maths.losses import (
     balanced_sample,
     class_means,
     class_totals,
     confident_labels,
+    entropy,
     weighted_cross_entropy,
 )
 from fedade.maths.priors.reweighting import reweight
-from fedade.methods.fed_ccfa.anchors import alignment_loss
-from fedade.methods.fed_ccfa.clusters import ClassKnowledge, linear_classifier, within_clusters
+from fedade.methods.fed_ccfa.clusters import ClassKnowledge, alignment_loss, linear_classifier, within_clusters
 from fedade.parts.composition import effective, own_prediction, trainable
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
 from fedade.parts.optimisers import Optimiser, OptimiserState

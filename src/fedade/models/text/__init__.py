@@ -23,7 +23,6 @@ def is_text(name: str) -> bool:
 
 
 def tokeniser(name: str) -> Tokeniser:
-    """The tokeniser of a text model."""
     _refuse_others(name)
     return tiny.HashedWords() if name == tiny.NAME else load_tokeniser(name.removeprefix(_PREFIX))
 

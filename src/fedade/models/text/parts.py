@@ -5,7 +5,9 @@ never see padding and no mask is needed. Hidden states of padding are exactly ze
 the head knows where a text ends.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +64,6 @@ class Body(DecoderLayers):
         """Layers without adapters, the same for all clients and for ever."""
 
     def based(self) -> Iterable[nn.Module]:
-        """The embedding and all layers."""
         return (self.layers, self.embedding, self.below)
 
     def encode(self, tokens: Tensor) -> Tensor:
@@ -73,7 +74,6 @@ class Body(DecoderLayers):
             return torch.cat([self._encoded(chunk) for chunk in torch.split(tokens, ENCODED_AT_ONCE)])
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Hidden states, zero where a text is padded."""
         encoded = inputs.is_floating_point()
         hidden = inputs.to(self.dtype) if encoded else self._encoded(inputs)
         present = (inputs != 0).any(-1) if encoded else inputs != PADDING
@@ -96,11 +96,9 @@ class Head(DecoderLayers):
         self.classifier = classifier
 
     def __repr__(self) -> str:
-        """With the number of classes."""
         return f"{super().__repr__()[:-1]}, {self.classifier.out_features} classes)"
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits."""
         return self.classifier(self.last_hidden(features).to(self.classifier.weight.dtype))  # type: ignore[no-any-return]
 
     def last_hidden(self, features: Tensor) -> Tensor:
@@ -109,3 +107,30 @@ class Head(DecoderLayers):
         last = (features != 0).any(-1).sum(-1, keepdim=True).clamp(min=1) - 1
         chosen = hidden.gather(-2, last[..., None].expand(-1, -1, hidden.shape[-1])).squeeze(-2)
         return self.norm(chosen)  # type: ignore[no-any-return]
+
+
+NAME = "fedade-causal"
+"""Under which models find it (`transformers.AttentionInterface`)."""
+
+
+def causal_attention(
+    _module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _mask: Tensor | None,
+    scaling: float | None = None,
+    **_others: Any,
+) -> tuple[Tensor, None]:
+    """softmax(q kᵀ · scale) v over this and earlier tokens: `[n, heads, L, d]` to `[n, L, heads, d]`.
+
+    Several query heads may share one key and value head. The softmax is in float32 where the rest is bf16.
+    """
+    samples, heads, length, width = query.shape
+    grouped = query.reshape(samples, key.shape[1], heads // key.shape[1], length, width)
+    scores = grouped @ key.unsqueeze(2).transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)
+    later = torch.ones(length, length, dtype=torch.bool, device=query.device).triu(1)
+    exact = scores.float() if scores.dtype is torch.bfloat16 else scores
+    weights = exact.masked_fill(later, -math.inf).softmax(-1).to(value.dtype)
+    attended = (weights @ value.unsqueeze(2)).reshape(samples, heads, length, value.shape[-1])
+    return attended.transpose(1, 2), None

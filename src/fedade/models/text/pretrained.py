@@ -52,7 +52,6 @@ class PretrainedTokeniser:
         self.fingerprint = blake2b(identity.encode(), digest_size=12).hexdigest()
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of every text."""
         ids: list[list[int]] = self._tokeniser(list(texts), verbose=False)["input_ids"]
         return ids
 

@@ -38,7 +38,6 @@ class HashedWords:
     context = CONTEXT
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of every text."""
         return [[_number(word) for word in _WORD.findall(text.lower())] for text in texts]
 
 

@@ -57,7 +57,6 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The whole page as HTML."""
     # "<" could end the script element early; JSON may say it in another way.
     index = json.dumps(page.scenes.index, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return Template(_asset("template.html")).substitute(

@@ -38,13 +38,11 @@ def origin(provenance: Mapping[str, Any]) -> dict[str, str]:
 
 
 def facts_list(facts: Mapping[str, str]) -> str:
-    """Short statements side by side."""
     items = "".join(f"<li>{html.escape(name)} <b>{html.escape(value)}</b></li>" for name, value in facts.items())
     return f'<ul class="facts">{items}</ul>' if facts else ""
 
 
 def notices(notes: Iterable[str]) -> str:
-    """Warnings, each in a box of its own."""
     return "\n".join(f'<p class="notice">{html.escape(note)}</p>' for note in notes)
 
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from fedade.core import trace
 from fedade.core.errors import FedadeError
-from fedade.reporting.page.grids import ClientGrid, answers, curves, measured, numbering, priors
-from fedade.reporting.page.numbers import Blobs, Packed
+from fedade.reporting.page.grids import Blobs, ClientGrid, Packed, answers, curves, measured, numbering, priors
 
 _REQUIRED = (*trace.IDENTIFIERS, "n", "accuracy_post", "accuracy_pre")
 

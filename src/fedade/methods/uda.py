@@ -8,11 +8,11 @@ Matching the features of two sets is harmful when they hold different classes in
 A client keeps 4·|θ| bytes. A timestep costs about 3·steps·(samples + reference batch) forward passes; nothing is sent.
 """
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Plan
-from fedade.methods.uda.alignment import coral_distance
 from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 
 
@@ -42,3 +42,14 @@ class Uda(DomainAdaptation):
         """λ times the distance, and the distance."""
         distance = coral_distance(embedded.source_features, embedded.target_features)
         return self.alignment_weight * distance, distance
+
+
+def coral_distance(source: Float[Tensor, "m d"], target: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    """mean((μ_s - μ_t)²) + mean((Σ_s - Σ_t)²): Deep CORAL (Sun and Saenko, 2016) with its means, as in practice."""
+    means = (source.mean(0) - target.mean(0)).square().mean()
+    return means + (_covariance(source) - _covariance(target)).square().mean()
+
+
+def _covariance(features: Tensor) -> Tensor:
+    centred = features - features.mean(0)
+    return centred.T @ centred / max(1, len(features) - 1)

@@ -15,14 +15,14 @@ import math
 from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.vectors import weighted_mean
-from fedade.maths.online.hedging import hedge, mixture
-from fedade.methods.atlas.step_sizes import released_pool, single_step_size, theorem_pool
+from fedade.maths.hedging import hedge, mixture
 from fedade.parts.last_layers import (
     classified,
     frozen_features,
@@ -139,3 +139,31 @@ def _gradient_bound(deployment: Deployment) -> Tensor:
     """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
     features = frozen_reference_features(deployment)
     return (2 * (features.square().sum(-1).max() + 1)).sqrt()
+
+
+Scalar = Float[Tensor, ""]
+
+
+def single_step_size(diameter: Scalar, gradient_bound: Scalar, horizon: int) -> Float[Tensor, " 1"]:
+    """D / (G √T): one step size, as UOGD's released code sets it."""
+    return (diameter / (gradient_bound * math.sqrt(horizon))).reshape(1)
+
+
+def released_pool(diameter: Scalar, gradient_bound: Scalar, horizon: int) -> Float[Tensor, " N"]:
+    """D / (G √T) · 2^i up to the first value above D / G, as in ATLAS's released code: ⌊½ log₂ T⌋ + 2 step sizes."""
+    count = math.floor(math.log2(horizon) / 2) + 2
+    return single_step_size(diameter, gradient_bound, horizon) * _powers_of_two(count, diameter)
+
+
+def theorem_pool(
+    diameter: Scalar, gradient_bound: Scalar, confusion: Float[Tensor, "K K"], horizon: int
+) -> Float[Tensor, " N"]:
+    """D σ / (2 G √(K T)) · 2^i, of which 1 + ⌈½ log₂(1 + 2T)⌉ (Bai et al., 2022, Theorem 2)."""
+    count = 1 + math.ceil(math.log2(1 + 2 * horizon) / 2)
+    conditioning: Tensor = torch.linalg.svdvals(confusion.double())[-1].to(confusion.dtype)
+    smallest = diameter * conditioning / (2 * gradient_bound * math.sqrt(len(confusion) * horizon))
+    return smallest * _powers_of_two(count, diameter)
+
+
+def _powers_of_two(count: int, like: Tensor) -> Tensor:
+    return torch.arange(count, dtype=like.dtype, device=like.device).exp2()
