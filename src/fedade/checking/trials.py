@@ -70,13 +70,11 @@ def clock(
     participation: float = 0.5,
     vectorised: bool = True,
 ) -> Clock:
-    """A clock for a method and a scenario."""
     client_map = Vectorised() if vectorised else loop
     return Clock(method, scenario, Rounds(rounds, participation), Seeds(seed), Maps(client_map, client_map))
 
 
 def beginning(method: Method, scenario: Scenario) -> World:
-    """The world of one federation before the first timestep."""
     return clock(method, scenario).beginning()
 
 
@@ -91,7 +89,6 @@ def run(method: Method, scenario: Scenario, **options: Any) -> Rows:
 
 
 def final_world(method: Method, scenario: Scenario, **options: Any) -> World:
-    """The world of the only federation after the last timestep."""
     return ran(method, scenario, **options).world
 
 

@@ -16,7 +16,6 @@ from fedade.experiments.settings import Settings, merged, no_such_setting
 def settings_with(
     settings: Settings, assignments: list[str] | None, data_dir: Path | None, device: str | None = None
 ) -> Settings:
-    """Settings with what the command line says on top."""
     for assignment in assignments or []:
         settings = with_setting(settings, assignment)
     if data_dir is not None:

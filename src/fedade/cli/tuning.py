@@ -53,15 +53,7 @@ def tune_command(
         except (OSError, ValueError) as error:
             raise FedadeError(f"cannot draw {picture}: {error}; name a file that ends in .svg, .png or .pdf") from error
     if json_:
-        trials = [
-            {
-                "accuracy": _finite(trial.accuracy),
-                "at_rest": _finite(trial.at_rest),
-                "score": _finite(trial.score),
-                "settings": trial.settings,
-            }
-            for trial in tuning.trials
-        ]
+        trials = [trial.as_plain() for trial in tuning.trials]
         content = {"method": method, "chosen": tuning.chosen, "source": tuning.source, "trials": trials}
         typer.echo(json.dumps({**content, "seconds": round(time.monotonic() - begun, 1)}))
         return
@@ -72,10 +64,8 @@ def tune_command(
 
 def _table(tuning: "Tuning", method: str) -> Table:
     table = Table(title=f"{method} on simulated drift; the deployed model has {100 * tuning.source:.2f} %")
-    table.add_column("trial", justify="right")
-    table.add_column("where data drift", justify="right")
-    table.add_column("gain at rest", justify="right")
-    table.add_column("score", justify="right")
+    for name in ("trial", "where data drift", "gain at rest", "score"):
+        table.add_column(name, justify="right")
     table.add_column("settings")
     for number, trial in enumerate(tuning.trials, 1):
         figures = ("diverged", "", "")
@@ -94,7 +84,3 @@ def _in_words(settings: dict[str, Any]) -> str:
             value = " ".join(f"{key} {number:.3g}" for key, number in value.items())
         parts.append(f"{name}: {value}")
     return "; ".join(part for part in parts if not part.startswith("signal"))
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else value

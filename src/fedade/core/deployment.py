@@ -123,7 +123,6 @@ class Deployment:
         )
 
     def computing_in(self, precision: Precision) -> "Deployment":
-        """The same deployment, whose network multiplies in another precision."""
         return replace(self, network=self.network.computing_in(precision))
 
     @property
@@ -165,10 +164,5 @@ def load_deployment(path: Path | str, network: Network, split: Split) -> Deploym
             name.removeprefix("parameters/"): value for name, value in tensors.items() if name.startswith("parameters/")
         },
         reference=Reference(tensors["reference/inputs"], tensors["reference/labels"]),
-        confusion=tensors["confusion"],
-        source_prior=tensors["source_prior"],
-        mean_prediction=tensors["mean_prediction"],
-        initial_feature=tensors["initial_feature"],
-        temperature=tensors["temperature"],
-        accuracy=tensors["accuracy"],
+        **{name: tensors[name] for name in _TENSORS},  # type: ignore[arg-type]
     )

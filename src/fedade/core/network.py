@@ -33,7 +33,6 @@ class PassCounter:
     """Clients may run on several threads."""
 
     def add_call(self) -> None:
-        """Count a call of a client's function."""
         with self.lock:
             self.calls += 1
 
@@ -90,7 +89,6 @@ class Network:
         object.__setattr__(self, "_heads", _WorkingCopies(self.head))
 
     def counting(self, counter: PassCounter | None) -> "Network":
-        """The same network, whose passes this counter counts."""
         counted = copy(self)
         object.__setattr__(counted, "counter", counter)
         return counted
@@ -105,7 +103,6 @@ class Network:
         return replace(self, body=deepcopy(self.body).to(device), head=deepcopy(self.head).to(device))
 
     def computing_in(self, precision: Precision) -> "Network":
-        """The same structure, which multiplies in another precision."""
         body, head = (
             part.in_precision(precision) if isinstance(part, HasBase) else part for part in (self.body, self.head)
         )

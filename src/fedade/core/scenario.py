@@ -46,7 +46,6 @@ class Batch(NamedTuple):
 
 
 def stacked(batches: Sequence[Batch]) -> Batch:
-    """Batches of several federations as one, `[F, C, ...]`."""
     inputs, labels, prior, severity = (
         torch.stack(parts) for parts in zip(*(batch.tensors for batch in batches), strict=True)
     )

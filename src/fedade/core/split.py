@@ -22,7 +22,6 @@ class Split:
     personal: tuple[str, ...] = ("head.",)
 
     def is_shared(self, name: str) -> bool:
-        """Whether the parameter of this name belongs to ψ."""
         return not name.startswith(self.personal)
 
     def shared(self, parameters: Parameters) -> dict[str, Tensor]:

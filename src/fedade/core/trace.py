@@ -66,7 +66,6 @@ def column(table: pa.Table, name: str) -> NDArray[Any]:
 
 
 def where(table: pa.Table, **equal: object) -> pa.Table:
-    """The rows whose columns have the given values."""
     keep = np.ones(len(table), dtype=bool)
     for name, value in equal.items():
         keep &= column(table, name) == value

@@ -35,7 +35,6 @@ def repeat(tree: Tree, count: int) -> Tree:
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """Trees of equal structure, stacked along a new leading axis."""
     return tree_map(lambda *rows: torch.stack(rows), *trees)
 
 
@@ -94,7 +93,6 @@ def mapped(tree: Tree, folder: Path, stored: bool = False) -> Tree:
 
 
 def num_bytes(tree: Tree) -> int:
-    """Bytes that the tensors of a tree hold."""
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(tree))
 
 

@@ -25,7 +25,6 @@ class Labelled:
         return len(self.labels)
 
     def select(self, rows: NDArray[np.int64]) -> "Labelled":
-        """The given rows, in the given order."""
         return Labelled(self.inputs[rows], self.labels[rows])
 
 
@@ -119,7 +118,6 @@ def assemble(
 
 
 def require_one_shape(train: tuple[int, ...], test: tuple[int, ...], source: Path | str) -> None:
-    """Raise when training and test inputs differ in shape."""
     if train != test:
         raise FedadeError(
             f"{source}: training inputs have shape {list(train)}, test inputs {list(test)}; they must agree"

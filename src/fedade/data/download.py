@@ -46,7 +46,6 @@ class HttpsOnly(urllib.request.HTTPRedirectHandler):
 
 
 def require_https(url: str) -> None:
-    """Raise for any address that is not https."""
     if urlsplit(url).scheme != "https":
         raise FedadeError(f"{url} is refused: downloads use https only")
 

@@ -95,7 +95,6 @@ def fetch(name: str, data_dir: Path | None = None, progress: DownloadProgress | 
 
 
 def is_own(name: str) -> bool:
-    """Whether a name stands for the user's own data."""
     kind, colon, _ = name.partition(":")
     return bool(colon) and kind in OWN_DATA
 
@@ -110,10 +109,6 @@ def _own_folder(name: str, location: str) -> Dataset:
     return replace(dataset, name=name, one_part=reader.has_one_part(folder))
 
 
-def _own_arrays(name: str, location: str) -> Dataset:
-    return read_arrays(Path(location).expanduser(), name)
-
-
 def _own_torch(name: str, location: str) -> Dataset:
     read: Dataset = torch_dataset.from_named(import_attribute(location, name, "torch:package.module:attribute"), name)
     return read
@@ -121,7 +116,7 @@ def _own_torch(name: str, location: str) -> Dataset:
 
 OWN_DATA: Mapping[str, Callable[[str, str], Dataset]] = {
     "folder": _own_folder,
-    "arrays": _own_arrays,
+    "arrays": lambda name, location: read_arrays(Path(location).expanduser(), name),
     "torch": _own_torch,
 }
 """How the user's own data are named, before the colon."""

@@ -200,7 +200,6 @@ class CorruptedSpec:
         return self.clean.verdicts(data_dir)
 
     def corruptions_folder(self, data_dir: Path | None) -> Path | None:
-        """The folder of published corruptions, where there is one."""
         return _first(self.folders, data_dir, cifar_c.recognises)
 
 
@@ -231,7 +230,6 @@ class TextSpec:
         )
 
     def load_texts(self, data_dir: Path | None, form: TextInput = "evidence") -> TextDataset:
-        """The texts, before a tokeniser turns them into numbers."""
         return self.read(self._folder(data_dir), form)
 
     def where(self, data_dir: Path | None) -> Path | None:

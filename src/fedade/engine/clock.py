@@ -170,7 +170,6 @@ class Clock:
         return awake(present, np.stack(chosen), self.num_clients, self.scored_clients, seeds)
 
     def _woken(self, world: World, present: Awake, device: torch.device) -> Tree:
-        """States of those who are awake, `[F, A, ...]`."""
         if self._all_in_memory(present):
             return world.clients
         return tree.tree_map(
@@ -188,7 +187,6 @@ class Clock:
         return present.clients.shape[1] == self.num_clients and self.state_folder is None
 
     def _draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """One batch for each of the clients, `[F, A, n, ...]`."""
         return stacked([
             federation.scenario.streams.draw(rows, timestep, purpose)
             for federation, rows in zip(self.federations, clients, strict=True)
@@ -250,7 +248,6 @@ class Clock:
 
 
 def _first_states(method: Method, scenario: Scenario) -> tuple[Tree, Tree]:
-    """State of one client, and what the server has broadcast."""
     federated = with_rounds(method)
     shared = {} if federated is None else federated.begin_server(scenario.deployment)
     return method.begin(context_before_first_batch(scenario.deployment)), shared

@@ -16,7 +16,6 @@ def identified_experiment(experiment: Experiment) -> Experiment:
 
 
 def changed_cell(cell: Cell, assignments: Sequence[str]) -> Cell:
-    """The same cell with `key=value` settings on top."""
     if not assignments:
         return cell
     plain, entry = cell.experiment.as_plain(), cell.experiment.entry

@@ -157,7 +157,6 @@ class Experiment(BaseModel):
         return self.model_copy(update={"methods": (entry,), "seeds": (seed,), "method": settings})
 
     def as_plain(self) -> Settings:
-        """Nested dicts and lists, as written to `config.yaml`."""
         plain: Settings = json.loads(self.model_dump_json())
         return plain
 
@@ -193,7 +192,6 @@ def experiment_from(settings: Mapping[str, Any]) -> Experiment:
 
 
 def merged(*layers: Mapping[str, Any]) -> Settings:
-    """Nested settings, each on top of those before it."""
     together: Settings = {}
     for layer in layers:
         for key, value in layer.items():

@@ -30,7 +30,6 @@ class MethodPath:
         self._settings = settings
 
     def make(self) -> "Callable[..., Method]":
-        """The class, or the class with its settings."""
         module, _, name = self._path.partition(":")
         kind: Callable[..., Method] = getattr(importlib.import_module(f"fedade.methods.{module}"), name)
         return partial(kind, **self._settings) if self._settings else kind

@@ -93,7 +93,8 @@ class Atlas(Method[AtlasClient]):
             return _project({name: head[name] - step_size * gradient[name] for name in head}, radius), value
 
         heads, risks = vmap(step)(state.heads, state.step_sizes)
-        log_weights = hedge(state.log_weights, risks, self._hedge_rate(len(risks)))
+        hedge_rate = self.hedge_rate or 2 * math.sqrt(math.log(len(risks)) / self.horizon)
+        log_weights = hedge(state.log_weights, risks, hedge_rate)
         plan = {
             "prior": prior,
             "learning_rate": (log_weights.softmax(-1) * state.step_sizes).sum(),
@@ -102,7 +103,6 @@ class Atlas(Method[AtlasClient]):
         return AtlasClient(heads, state.step_sizes, log_weights), plan
 
     def predict(self, ctx: ClientContext, state: AtlasClient) -> Tensor:
-        """The pool's prediction on the deployed body's features."""
         deployment, features = ctx.deployment, frozen_features(ctx)
         if self.combine == "weights":
             weights = state.log_weights.softmax(-1)
@@ -110,9 +110,6 @@ class Atlas(Method[AtlasClient]):
             return classified(deployment, mean, features).softmax(-1)
         outputs = vmap(lambda head: classified(deployment, head, features).softmax(-1))(state.heads)
         return mixture(outputs, state.log_weights)
-
-    def _hedge_rate(self, count: int) -> float:
-        return self.hedge_rate or 2 * math.sqrt(math.log(count) / self.horizon)
 
     def _step_sizes(self, deployment: Deployment) -> Tensor:
         diameter = 2 * _norm(last_layer(deployment))

@@ -105,7 +105,6 @@ class Delta(Method[DeltaClient]):
         return state.batches == 0 if wanted else state.batches < 0
 
     def _followed(self, ctx: ClientContext, state: DeltaClient, seen: dict[str, Statistics]) -> dict[str, Statistics]:
-        """Running means and deviations after the batch."""
         fresh, share = self._starts_with_batch(ctx, state), self.statistics_memory
 
         def average(old: Tensor, new: Tensor) -> Tensor:

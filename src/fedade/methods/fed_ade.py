@@ -145,11 +145,12 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         own = deployment.personal
         if self.normalisation == "ema":
             own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}
+        replays = self.replays_rates_of is not None and self.measured_rates
         return FedAdeClient(
             own,
             self._measure.init(deployment),
             phase_states(deployment, self.optimiser),
-            replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if self._has_rates else (),
+            replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if replays else (),
         )
 
     def begin_server(self, deployment: Deployment) -> Shared:
@@ -176,7 +177,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         if self._needs_prior:  # it takes a pass
             plan["prior"] = batch_prior(ctx, self.prior)
         state = state._replace(own=own, previous=current)
-        return (state, plan) if self.has_rounds else self._personalised(ctx, state, plan)
+        return (state, plan) if self.has_rounds else self.personalise(ctx, state, plan)
 
     def local_round(
         self, ctx: RoundContext, state: FedAdeClient, plan: Plan
@@ -192,20 +193,17 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
             uplink = dict(ctx.shared)
         return state._replace(own=own, states=states), plan, uplink
 
-    def personalise(self, ctx: RoundContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
+    def personalise(self, ctx: ClientContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
         """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
-        return self._personalised(ctx, state, plan)
+        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
+        training = self._training(ctx, plan, self.personal_draws or self.reference_draws)
+        own, states = personal_step(training, state.own, state.states, epochs)
+        return state._replace(own=own, states=states), plan
 
     def predict(self, ctx: ClientContext, state: FedAdeClient) -> Tensor:
         """H({ψ̄, φ}; x)."""
         model = own_model(ctx, state.own)
         return ctx.deployment.network.classify(model, self._features(ctx, model)).softmax(-1)
-
-    def _personalised(self, ctx: ClientContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
-        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        training = self._training(ctx, plan, self.personal_draws or self.reference_draws)
-        own, states = personal_step(training, state.own, state.states, epochs)
-        return state._replace(own=own, states=states), plan
 
     @property
     def _keeps_body(self) -> bool:
@@ -219,10 +217,6 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     @property
     def _needs_prior(self) -> bool:
         return "reference" in OBJECTIVES[self.objective].examples
-
-    @property
-    def _has_rates(self) -> bool:
-        return self.replays_rates_of is not None and bool(self.measured_rates)
 
     def _rate(self, replayed: Tensor | tuple[()], signal: Tensor, key: Tensor) -> Tensor:
         if isinstance(replayed, Tensor):

@@ -140,20 +140,17 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         return state, plan, {name: moved[name] for name in ctx.shared}
 
     def personalise(self, ctx: RoundContext, state: ReleaseClient, plan: Plan) -> tuple[ReleaseClient, Plan]:
-        """The personal step, unless it came first."""
         if self.order == "joint-first":
             epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
             state = self._personal(ctx, state, plan, epochs)
         return state, plan
 
     def predict(self, ctx: ClientContext, state: ReleaseClient) -> Tensor:
-        """The client's model in evaluation mode, with its running statistics."""
         return own_prediction(ctx, state.own)
 
     # Server
 
     def begin_server(self, deployment: Deployment) -> Shared:
-        """The shared tensors that move; running statistics move too."""
         return self._moving(deployment, deployment.shared)
 
     def aggregate(

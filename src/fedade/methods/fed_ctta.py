@@ -107,7 +107,6 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
         return state, plan, FedCttaUplink(state.learner.own, state.statistics, signature)
 
     def personalise(self, ctx: RoundContext, state: FedCttaClient, plan: Plan) -> tuple[FedCttaClient, Plan]:
-        """Go on from the client's own average."""
         own, statistics = ctx.downlink
         return state._replace(learner=state.learner._replace(own=own), statistics=statistics), plan
 

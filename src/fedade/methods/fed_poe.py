@@ -151,7 +151,6 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
     def local_round(
         self, ctx: RoundContext, state: FedPoeClient, plan: Plan
     ) -> tuple[FedPoeClient, Plan, dict[str, Tensor]]:
-        """A step from the global model, which is sent."""
         _, examination = self._examination(ctx)
         rate, states = plan["learning_rate"], state.states
         moved, joint = stepped(ctx.deployment, ctx.shared, examination, rate, self.steps, self.optimiser, states.joint)

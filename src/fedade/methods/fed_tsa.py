@@ -83,7 +83,6 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
     def local_round(
         self, ctx: RoundContext, state: FedTsaClient, plan: Plan
     ) -> tuple[FedTsaClient, Plan, FedTsaClient]:
-        """The statistics of the batch, and the past."""
         recording = RecordingStatistics()
         ctx.deployment.network.represent(ctx.deployment.parameters, ctx.inputs, recording)
         found = {name: value for name, value in named_statistics(recording.seen).items() if name in state.statistics}

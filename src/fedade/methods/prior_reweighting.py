@@ -31,12 +31,10 @@ class PriorReweighting(Method[Tensor]):
         )
 
     def begin(self, ctx: ClientContext) -> Tensor:
-        """The prior in force: that of the pre-training data."""
         refuse_unsafe_inverse(ctx.deployment, self.prior)
         return ctx.deployment.source_prior
 
     def observe(self, ctx: ClientContext, state: Tensor) -> tuple[Tensor, Plan]:
-        """Forget the last prior, estimate this batch's."""
         prior = mix_with_uniform(batch_prior(ctx, self.prior), self.uniform_share)
         return prior, {"prior": prior}
 

@@ -93,7 +93,8 @@ class Sar(Method[SarClient]):
         slopes, (_, first) = grad(loss, has_aux=True)(state.own, everyone)
         slopes, (mean, second) = grad(loss, has_aux=True)(self._worst_nearby(state.own, slopes), first)
         moved = self._stepped(state, slopes, mean, second.any())
-        collapsed = self._collapsed(ctx.deployment, moved)
+        least = self.reset_loss * math.log(ctx.deployment.num_classes) / math.log(_IMAGENET_CLASSES)
+        collapsed = (moved.losses > 0) & (moved.running_loss < least)
         after = choose(collapsed, self._beginning(ctx.deployment), moved)
         plan = plan_with_reliable(self.learning_rate, second, mean)
         return after, plan | {"reset": collapsed.to(mean.dtype)}
@@ -122,7 +123,3 @@ class Sar(Method[SarClient]):
         running = torch.where(client.losses > 0, averaged, loss)
         moved = SarClient(own, velocity, state, running, client.losses + 1)
         return SarClient(*choose(any_reliable, moved, client))
-
-    def _collapsed(self, deployment: Deployment, client: SarClient) -> Tensor:
-        limit = self.reset_loss * math.log(deployment.num_classes) / math.log(_IMAGENET_CLASSES)
-        return (client.losses > 0) & (client.running_loss < limit)

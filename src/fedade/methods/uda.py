@@ -39,7 +39,6 @@ class Uda(DomainAdaptation):
         return state, {"learning_rate": rate, "alignment": distance}
 
     def stream_loss(self, embedded: Embedded, memory: tuple[()]) -> tuple[Tensor, Tensor]:
-        """λ times the distance, and the distance."""
         distance = coral_distance(embedded.source_features, embedded.target_features)
         return self.alignment_weight * distance, distance
 

@@ -45,7 +45,6 @@ class BatchNorm(nn.Module):
 
 
 def applied(inputs: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    """relu(normalised inputs + residual), the residual and the relu if asked for."""
     if inputs.ndim == 4 and affine.mean.ndim == 1:
         return scaled(inputs, *affine.combined(), residual, relu)
     scale, shift = (value.to(inputs.dtype) for value in affine.combined())

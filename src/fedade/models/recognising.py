@@ -104,7 +104,6 @@ class _Shapes(fx.Interpreter):
 
 
 def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
-    """The module's pass, with the shapes that these inputs have at each node."""
     graph = _Tracer().trace(module)
     owner = fx.GraphModule(module, graph)
     graph.eliminate_dead_code()
@@ -114,7 +113,6 @@ def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
 
 
 def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:
-    """All layers of the graph that the fused convolutions know."""
     parts, order = dict(module.named_modules()), {node: place for place, node in enumerate(graph.nodes)}
     layers = []
     for node in graph.nodes:

@@ -46,7 +46,6 @@ class Unwrapped(nn.Module):
         return unwrapped(forward_traced(self.plan, self.model, self._as_trained(inputs))).float()
 
     def trace(self, inputs: Tensor) -> None:
-        """From now on run by fused convolutions what these know."""
         self.plan = traced(self.model, self._as_trained(inputs))
 
     def takes_images_by_pixel(self, inputs: Tensor) -> bool:
@@ -68,7 +67,6 @@ class Unwrapped(nn.Module):
 
 
 def unwrapped(outputs: Any) -> Tensor:
-    """The tensor of logits in what a module returned."""
     for candidate in (outputs, getattr(outputs, "logits", None)):
         if isinstance(candidate, Tensor):
             return candidate
@@ -143,7 +141,6 @@ def _run(whole: nn.Module, batch: Tensor) -> Tensor:
 
 
 def _remedy(whole: nn.Module, batch: Tensor) -> str:
-    """What to do about a model that does not take a batch."""
     if batch.ndim == 3 and any(isinstance(part, nn.Conv2d) for part in whole.modules()):
         return "grey images need an axis for their one channel: inputs[:, None]"
     if batch.dtype is torch.uint8:

@@ -30,12 +30,10 @@ class FusedChain:
         return self.layers[-1].output
 
     def reads(self) -> list[fx.Node]:
-        """Nodes from before the chain whose values it needs."""
         inside = {layer.output for layer in self.layers}
         return list(dict.fromkeys(node for layer in self.layers for node in layer.reads() if node not in inside))
 
     def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
-        """The last layer's output, in the precision in force."""
         precision, given = current_pass().precision, self.reads()
         if not statistics_are_fixed(module):
             return self._one_by_one(module, {node: values[node] for node in given})
@@ -127,7 +125,6 @@ class TracedPass:
         raise AssertionError("a graph ends with its output")
 
     def fused_modules(self) -> list[str]:
-        """Names of the modules that run inside chains, in their order."""
         chains = [step for step in self.steps if isinstance(step, FusedChain)]
         nodes = [node for chain in chains for layer in chain.layers for node in layer.nodes]
         return [str(node.target) for node in nodes if node.op == "call_module"]

@@ -57,7 +57,6 @@ class DomainAdaptation(Method[AdaptingClient]):
     optimiser: Optimiser = Optimiser()
 
     def first_state(self, deployment: Deployment, memory: Tree) -> AdaptingClient:
-        """The deployed model, which nothing has moved yet."""
         own = trainable(deployment)
         return AdaptingClient(own, memory, self.optimiser.start(own))
 

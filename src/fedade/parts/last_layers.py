@@ -75,7 +75,6 @@ def reference_examination(deployment: Deployment, prior: Tensor) -> Examination:
 
 
 def loss(deployment: Deployment, head: Parameters, examination: Examination) -> Tensor:
-    """Weighted mean cross-entropy of one last layer."""
     logits = classified(deployment, head, examination.features)
     return estimated_risk(logits, examination.labels, examination.weights)
 
@@ -95,7 +94,6 @@ def stepped(
     optimiser: Optimiser,
     state: OptimiserState,
 ) -> tuple[dict[str, Tensor], OptimiserState]:
-    """A last layer after steps on the whole examination."""
     return descend(lambda moved, _: loss(deployment, moved, examination), head, rate, [None] * steps, optimiser, state)
 
 

@@ -47,7 +47,6 @@ class Measure:
     feature: Channel
 
     def init(self, deployment: Deployment) -> Remembered:
-        """What is remembered before the first batch."""
         return Remembered(self.prediction.init(deployment), self.feature.init(deployment))
 
     def update(
@@ -60,7 +59,6 @@ class Measure:
         use_unc: bool = True,
         use_rep: bool = True,
     ) -> tuple[Remembered, Signals]:
-        """What is remembered after a batch, and the signals, each in [0, 1]."""
         prediction, unc = self.prediction.update(deployment, state.prediction, probabilities, key)
         feature, rep = self.feature.update(deployment, state.feature, features, key)
         return Remembered(prediction, feature), combine(unc, rep, use_unc, use_rep)

@@ -60,7 +60,6 @@ class Optimiser(BaseModel):
     """Share of each weight, times the learning rate, that a step takes away (decoupled: it is not in the gradient)."""
 
     def start(self, moving: Parameters) -> OptimiserState:
-        """The state before the first step on these tensors."""
         if self.name == "sgd":
             return ()
         zeros = torch.zeros_like(Layout.by_name(moving).join(moving))

@@ -61,7 +61,6 @@ class Paces(BaseModel):
     """Pace of the biases of φ: a number for each class, which is all that a change of class frequencies asks for."""
 
     def of(self, parameters: Parameters, split: Split) -> dict[str, Tensor]:
-        """The pace of every entry of some parameters."""
         return {name: torch.full_like(value, self._pace(name, split)) for name, value in parameters.items()}
 
     def _pace(self, name: str, split: Split) -> float:

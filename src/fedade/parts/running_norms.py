@@ -34,7 +34,6 @@ def own_statistics(deployment: Deployment) -> dict[str, Tensor]:
 
 
 def detached(tensors: Parameters) -> dict[str, Tensor]:
-    """Values without a way back for gradients."""
     return {name: value.detach() for name, value in tensors.items()}
 
 

@@ -33,7 +33,6 @@ class Places(NamedTuple):
         return self.labels != EMPTY
 
     def per_class(self, num_classes: int) -> Tensor:
-        """How many samples of each class there are, `[K]`."""
         return (self.labels.unsqueeze(-1) == torch.arange(num_classes, device=self.labels.device)).sum(0)
 
 
@@ -109,7 +108,6 @@ def remember(
 
 
 def first_empty(places: Places) -> Tensor:
-    """The first empty place, if there is one."""
     return _only(~places.taken, (~places.taken).to(torch.float32))
 
 

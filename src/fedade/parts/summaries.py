@@ -38,7 +38,6 @@ def summarise(
 
 
 def signals(previous: Summary, current: Summary) -> Signals:
-    """S_unc (eq:S_lab), S_rep (eq:S_rep) and S (eq:S_combined) of two batches."""
     return combine(
         dynamics.uncertainty_dynamics(previous.prediction, current.prediction),
         dynamics.representation_dynamics(previous.feature, current.feature),

@@ -111,7 +111,6 @@ def _named_trace(folder: Path, cell: Cell) -> pa.Table:
 
 
 def printed_run_tables(folder: Path, fmt: str) -> str:
-    """The tables of a finished run in a format."""
     results, experiment = _results_in(folder), experiment_from(storage.read_yaml(folder / CONFIG))
     return document(run_tables(rows(results), _title(experiment)), fmt)
 
@@ -128,7 +127,11 @@ def _results_in(folder: Path) -> list[Result]:
         raise FedadeError(
             f"{folder} holds no finished run (no summary.json); finish it with `fedade run --resume {folder}`"
         )
-    return _summarised(folder / "summary.json")
+    path = folder / "summary.json"
+    try:
+        return [Result(**result) for result in storage.read_json(path)["results"]]
+    except (KeyError, TypeError) as error:
+        raise FedadeError(f"{path} is no summary of this version ({error}); delete it and resume the run") from error
 
 
 def write_report(folder: Path) -> Path:
@@ -162,13 +165,6 @@ def _provenance(folder: Path) -> dict[str, Any]:
     """What the run wrote down about itself; a page can do without."""
     path = folder / "provenance.json"
     return storage.read_json(path) if path.is_file() else {}
-
-
-def _summarised(path: Path) -> list[Result]:
-    try:
-        return [Result(**result) for result in storage.read_json(path)["results"]]
-    except (KeyError, TypeError) as error:
-        raise FedadeError(f"{path} is no summary of this version ({error}); delete it and resume the run") from error
 
 
 def _recording(table: pa.Table, result: Result) -> Recording:

@@ -80,17 +80,14 @@ _QUESTION = (
 
 
 def is_suite(folder: Path) -> bool:
-    """Whether a folder is one that `fedade bench` made."""
     return (folder / SUITE).is_file()
 
 
 def write_any_report(folder: Path) -> Path:
-    """The report page of a run or of a suite."""
     return write_suite_report(folder) if is_suite(folder) else write_report(folder)
 
 
 def printed_tables(folder: Path, fmt: str) -> str:
-    """The tables of a run or of a suite in a format."""
     if not is_suite(folder):
         return printed_run_tables(folder, fmt)
     suite = _suite_in(folder)

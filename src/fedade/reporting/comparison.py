@@ -171,7 +171,6 @@ def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> OracleShare
 
 
 def _complete_cells(grid: Grid) -> list[dict[Key, float]]:
-    """Accuracies of the ranked rows in every cell that all of them finished."""
     by_row = {row: grid.accuracies(row) for row in grid.ranked}
     places = [(scenario, seed) for scenario in grid.scenarios for seed in grid.seeds]
     return [

@@ -38,7 +38,6 @@ def figures(table: pa.Table) -> Figures:
 
 
 def save(drawn: Figures, folder: Path) -> None:
-    """Write every picture as a PNG file."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in drawn.items():
         figure.savefig(folder / f"{name}.png", dpi=130)

@@ -47,7 +47,6 @@ class Grid:
     outcomes: Mapping[tuple[Key, Key, Label], Outcome]
 
     def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
-        """What a row reached, by scenario and seed."""
         places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
         outcomes = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
         return {
@@ -68,12 +67,10 @@ class Grid:
         )
 
     def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
-        """Accuracy after adaptation in percent, by scenario and seed, where the row finished."""
         return {place: 100 * result.accuracy_post for place, result in self.finished(row).items()}
 
     @cached_property
     def oracles(self) -> frozenset[Key]:
-        """Rows that were given true labels or priors."""
         return frozenset(row for row in self.rows if any(result.oracle for result in self.results(row)))
 
     @cached_property

@@ -53,7 +53,6 @@ def render(table: Table, fmt: str) -> str:
 
 
 def document(tables: Sequence[Table], fmt: str) -> str:
-    """All tables in a format, one after the other."""
     if fmt == "csv":
         return _csv(tables)
     if fmt not in _RENDERERS:

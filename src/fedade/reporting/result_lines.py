@@ -36,7 +36,6 @@ def seeds_of(line: Line) -> list[int]:
 
 
 def read_lines(path: Path) -> list[dict[str, str]]:
-    """The lines of a file of results."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
@@ -62,7 +61,6 @@ def place_of(line: Line) -> frozenset[tuple[str, str]]:
 
 
 def has_other_settings(line: Line, other: Line) -> bool:
-    """Whether two lines for one cell have different fingerprints."""
     return bool(line.get("cell") and other.get("cell")) and line["cell"] != other["cell"]
 
 
@@ -101,7 +99,6 @@ def _order(line: Line) -> tuple[object, ...]:
 
 
 def write_lines(path: Path, lines: Sequence[Line]) -> None:
-    """Replace a file of results at once."""
     storage.write_bytes(path, as_csv(lines).encode())
 
 

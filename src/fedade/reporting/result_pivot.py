@@ -41,7 +41,6 @@ class Pivot:
         self.measured = {place: _measured(members, value) for place, members in groups.items()}
 
     def oracle(self, row: str) -> bool:
-        """Whether it was told true labels or priors."""
         return any(measured.oracle for (name, _), measured in self.measured.items() if name == row)
 
     def seeds(self, row: str) -> set[int]:
@@ -52,7 +51,6 @@ class Pivot:
         return {case for row in rows for case in self.values(row, column)}
 
     def values(self, row: str, column: str) -> Mapping[ScenarioSeed, float]:
-        """Values by scenario and seed; nothing where nothing was measured."""
         return self.measured[row, column].values if (row, column) in self.measured else {}
 
     def mean(self, row: str, column: str) -> float | None:

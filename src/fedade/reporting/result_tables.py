@@ -14,7 +14,7 @@ from fedade.reporting.comparison import paired
 from fedade.reporting.grid import grid
 from fedade.reporting.rendering import markdown_lines, markdown_table
 from fedade.reporting.result_lines import Line, labels_of, outcome, seeds_of
-from fedade.reporting.result_pivot import Pivot, ScenarioSeed
+from fedade.reporting.result_pivot import Pivot
 from fedade.reporting.results import rows, run_table
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.reporting.tables import comparison_table, published
@@ -76,14 +76,11 @@ class TableSpec(BaseModel):
 
 
 def markdown(spec: TableSpec, lines: Iterable[Line]) -> str:
-    chosen = [line for line in lines if _fits(line, spec.where)]
+    wanted = {label: [*map(str, values)] for label, values in spec.where.items()}
+    chosen = [line for line in lines if all(line.get(label, "") in values for label, values in wanted.items())]
     if not chosen:
         raise FedadeError(f"{', '.join(spec.file)}: no line has {spec.where}; change `where`")
     return _TABLES[spec.table](spec, chosen)
-
-
-def _fits(line: Line, where: Mapping[str, Sequence[object]]) -> bool:
-    return all(line.get(label, "") in map(str, values) for label, values in where.items())
 
 
 def _chosen(there: Iterable[str], wanted: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -209,7 +206,10 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
     columns = _columns(spec, pivot)
 
     def row(title: str, members: Sequence[str]) -> TableRow:
-        ours, theirs = (_of_all(pivot, name, members) for name in (first, second))
+        ours, theirs = (
+            {case: value for column in members for case, value in pivot.values(name, column).items()}
+            for name in (first, second)
+        )
         common = [case for case in ours if case in theirs]
         test = paired([ours[case] for case in common], [theirs[case] for case in common])
         means = [
@@ -224,10 +224,6 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
     )  # fmt: skip
     body = [row(heading, [column]) for column, heading in columns.items()]
     return markdown_table(Table("", headings, (*body, row("all", list(columns))), corner=", ".join(spec.column)))
-
-
-def _of_all(pivot: Pivot, row: str, columns: Iterable[str]) -> dict[ScenarioSeed, float]:
-    return {case: value for column in columns for case, value in pivot.values(row, column).items()}
 
 
 def _run(spec: TableSpec, lines: Sequence[Line]) -> str:

@@ -75,7 +75,6 @@ def _mean(table: pa.Table, name: str) -> float:
 
 
 def rows(results: Iterable[Result]) -> list[ResultRow]:
-    """One row per method, in the order of the results."""
     by_method: dict[str, list[Result]] = {}
     for result in results:
         by_method.setdefault(result.method, []).append(result)
@@ -130,7 +129,6 @@ def run_tables(rows: Sequence[ResultRow], title: str = "") -> list[Table]:
 
 
 def run_table(rows: Sequence[ResultRow], title: str = "") -> Table:
-    """Accuracy and cost: one row per method, over all seeds."""
     best = max((row.accuracy_post for row in rows if not row.oracle), default=None)
     several_seeds = any(row.deviation is not None for row in rows)
     columns = tuple(column for column in _COLUMNS if several_seeds or column is not _DEVIATION)

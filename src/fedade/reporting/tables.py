@@ -74,7 +74,6 @@ def suite_tables(suite: str, outcomes: Sequence[Outcome]) -> list[Table]:
 
 
 def printed(suite: str, outcomes: Sequence[Outcome], fmt: str) -> str:
-    """All tables of a suite in a format."""
     tables = suite_tables(suite, outcomes)
     if not tables:
         raise FedadeError(f"suite {suite} has no cells to tabulate; run `fedade bench {suite}` first")
@@ -165,7 +164,6 @@ def _comparison_cells(
 
 
 def published(suite: str, labels: Mapping[str, Label]) -> Published | None:
-    """The paper's number for a cell, if it has one."""
     numbers = paper.accuracies(suite)
     where = {label: str(value) for label, value in labels.items() if label in ("dataset", "kind", "source", "schedule")}
     places = [PaperPlace(**where, row=name) for name in names.paper_rows(labels)]

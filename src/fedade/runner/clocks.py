@@ -70,7 +70,6 @@ def _reads_all_labelled(method: Method) -> bool:
 
 
 def check_precision(experiment: Experiment) -> None:
-    """Refuse a precision that the device does not have."""
     execution = experiment.execution
     precision = execution.precision
     if precision != "float32" and not execution.on_gpu:

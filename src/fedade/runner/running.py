@@ -89,8 +89,8 @@ def run_cells(
     begun = time.monotonic()
     todo = unfinished(cells, folder, retry_failed)
     statuses = {cell.address: examine(CellFolder(folder, cell).path) for cell in (*cells, *todo)}
-    settled = [status for status in statuses.values() if status.state in _settled_states(retry_failed)]
-    listener.on_plan(len(statuses), *_counts(settled))
+    settled = [status.state for status in statuses.values() if status.state in _settled_states(retry_failed)]
+    listener.on_plan(len(statuses), settled.count("done"), settled.count("failed"))
     _write_plan(folder, (*cells, *todo))
     # Those that replay the rates of others come after them.
     for stage in ([cell for cell in todo if cell.lender is None], [cell for cell in todo if cell.lender is not None]):
@@ -129,7 +129,6 @@ def tasks_of(cells: Sequence[Cell], folder: Path, retry_failed: bool) -> list[Ta
 
 
 def _ended(executor: Executor, tasks: Sequence[Task], listener: Listener) -> dict[str, CellStatus]:
-    """What became of the cells of all tasks."""
     statuses: dict[str, CellStatus] = {}
     for task, answer in executor(Worker.run, tasks):
         ends = _lost(task, answer) if isinstance(answer, ProcessLostError) else answer
@@ -150,8 +149,3 @@ def _lost(task: Task, error: ProcessLostError) -> list[CellStatus]:
             status = examine(place.path)
             statuses.append(place.fail(error) if status.state == "open" else status)
     return statuses
-
-
-def _counts(statuses: Iterable[CellStatus]) -> tuple[int, int]:
-    states = [status.state for status in statuses]
-    return states.count("done"), states.count("failed")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import filelock
-import pyarrow as pa
 import torch
 from pydantic import ValidationError
 
@@ -144,7 +143,8 @@ class CellFolder:
         first = STREAMS[scenario.stream].joining(scenario, seeds)[panel]
         if len(table) != (rows := int((scenario.num_timesteps + 1 - first).sum())):
             raise FedadeError(f"{self.trace} has {len(table)} rows, not {rows}; run it again with --retry-failed")
-        reached = result(table, cell.method, cell.seed, cell.configured.card.oracle, _seconds(table))
+        seconds = float(table.schema.metadata[b"seconds"])
+        reached = result(table, cell.method, cell.seed, cell.configured.card.oracle, seconds)
         check = {"rows": len(table), "checksum": _checksum(self.trace)}
         storage.write_json(self.path / "result.json", {"result": reached.asdict(), "trace": check})
         return CellStatus("done", reached)
@@ -172,10 +172,6 @@ class CellFolder:
         while (aside := self.path.with_suffix(f".corrupt-{number}")).exists():
             number += 1
         return self.path.rename(aside)
-
-
-def _seconds(table: pa.Table) -> float:
-    return float(table.schema.metadata[b"seconds"])
 
 
 def _passes(error: BaseException) -> bool:

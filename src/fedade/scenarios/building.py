@@ -43,7 +43,6 @@ def load_dataset(settings: ScenarioSettings, cache: Path) -> Dataset:
 
 
 def build_deployment(settings: ScenarioSettings, device: str, cache: Path, progress: TrainingProgress) -> Deployment:
-    """The deployment alone: read from the cache, or trained."""
     dataset = load_dataset(settings, cache)
     return deploy(dataset, partition(dataset, settings), settings, device, cache / "models", progress)
 
@@ -135,7 +134,6 @@ def build_testbed(
 def build_scenario(
     settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: TrainingProgress
 ) -> Scenario:
-    """The deployment (the same for every seed) and the streams of one seed."""
     return build_testbed(settings, device, cache, progress).scenario(settings.schedule, seed)
 
 

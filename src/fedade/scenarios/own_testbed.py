@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.errors import FedadeError
@@ -31,7 +30,6 @@ class OwnTestbed:
         return self.deployment.reference
 
     def scenario(self, _schedule: str, seed: int) -> Scenario:
-        """The deployment and the streams of a seed."""
         return Scenario(self.deployment, self.streams(seed))
 
 
@@ -47,7 +45,10 @@ def own_testbed(
     everyone = np.arange(drawn.num_clients)
     first, last = (drawn.draw(everyone, timestep) for timestep in (1, drawn.num_timesteps))
     _check(first, deployment)
-    data = digest(*(part for batch in (first, last) for part in tensor_bytes(_named(batch))))
+    named = [
+        dict(zip(("inputs", "labels", "prior", "severity"), batch.tensors, strict=True)) for batch in (first, last)
+    ]
+    data = digest(*(part for batch in named for part in tensor_bytes(batch)))
     settings = ScenarioSettings(
         dataset=OWN_STREAMS,
         model=deployment.network.name,
@@ -62,10 +63,6 @@ def own_testbed(
         data_digest=data,
     )
     return OwnTestbed(deployment, made, {"weights": deployment.digest, "data": data}), settings
-
-
-def _named(batch: Batch) -> dict[str, Tensor]:
-    return dict(zip(("inputs", "labels", "prior", "severity"), batch.tensors, strict=True))
 
 
 def _check(batch: Batch, deployment: Deployment) -> None:

@@ -124,7 +124,6 @@ def client_rows(labels: NDArray[np.int64], num_classes: int, num_clients: int, s
 
 
 def refuse_too_many(size: int, held_out: int) -> None:
-    """Refuse to draw more labelled examples than there are."""
     if size > held_out:
         raise FedadeError(
             f"scenario.reference_size: {size} examples are asked for and {held_out} are held out; set it to "

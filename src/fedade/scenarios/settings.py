@@ -1,7 +1,7 @@
 """What a scenario can be told: the dataset, the shift, the model and how it was trained."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -18,10 +18,6 @@ def _known_schedule(name: str) -> str:
     if name not in SCHEDULES:
         raise ValueError(f"there is no such schedule{hint(name, SCHEDULES)}")
     return name
-
-
-def _none_in_words(written: Any) -> Any:
-    return None if written == "none" else written
 
 
 ScheduleName = Annotated[str, AfterValidator(_known_schedule)]
@@ -110,7 +106,9 @@ class ScenarioSettings(BaseModel):
     ships to all (docs/decisions/0020-own-reference.md)."""
     reference_size: int = Field(100, ge=1)
     """Labelled examples of each client, and of the set that ships with the deployment."""
-    pretraining: Annotated[PretrainingSettings | None, BeforeValidator(_none_in_words)] = PretrainingSettings()
+    pretraining: Annotated[
+        PretrainingSettings | None, BeforeValidator(lambda written: None if written == "none" else written)
+    ] = PretrainingSettings()
     """None, written `none`: the model is brought with its weights, and never trained."""
     text: TextSettings = TextSettings()
     """Settings of datasets and models that are text."""

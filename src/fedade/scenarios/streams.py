@@ -96,7 +96,6 @@ class ShiftStreams:
         return np.concatenate(self.rows_by_class)[places], labels
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches of some clients at a timestep (1..T)."""
         rows, labels = self.rows(clients, timestep, purpose)
         conditions = self.conditions(clients, timestep, purpose)
         gathered = partial(self._gathered, conditions, rows)

@@ -25,7 +25,6 @@ class ClientModels(NamedTuple):
     """`[c, ...]`"""
 
     def model_with(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """All tensors of a client, from its row of `own`."""
         return {**self.deployment.parameters, **self.shared, **own}
 
     @property
@@ -46,7 +45,6 @@ class ClientModels(NamedTuple):
         }
 
     def distances(self, clients: int) -> Tensor:
-        """‖θ − θ_0‖ of every client, `[c]`."""
         start = self.deployment.parameters
         moved = [(value - start[name]).flatten(1) for name, value in self.trainable(clients).items()]
         lengths: Tensor = torch.linalg.vector_norm(torch.cat(moved, 1), dim=1)
@@ -148,7 +146,6 @@ class Landscape:
         )
 
     def steepness(self) -> Steepness:
-        """The largest gradients of samples, and curvatures at some clients' models."""
         squares = torch.stack([self._sample_squares(client) for client in range(len(self.points))])
         means = torch.tensor([self._mean_squares(client) for client in range(len(self.points))]).to(squares)
         variances = (squares.mean(1) - means).clamp_min(0).amax(0)

@@ -134,7 +134,6 @@ def _paths(oracle: Oracle, recorded: RecordedRun, summaries: Summaries) -> Measu
 
 
 def _regrets(oracle: Oracle, seen: Replay) -> Measures:
-    """Regret against every comparator, within the run and within its periods."""
     weights = torch.from_numpy(oracle.weights)
     regrets = {
         "loss": _weighted_mean(seen.losses.cross_entropy, weights),

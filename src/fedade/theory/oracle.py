@@ -58,7 +58,6 @@ class Losses(NamedTuple):
 
     @classmethod
     def over_time(cls, means: Sequence[tuple[Tensor, Tensor]]) -> "Losses":
-        """Losses `[c, t]` from the clients' losses at every timestep."""
         return cls(*(torch.stack(parts, -1) for parts in zip(*means, strict=True)))
 
 
@@ -70,7 +69,6 @@ def losses(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mean_losses(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Means over the samples of each client, `[c]`."""
     cross_entropy, error = losses(probabilities, labels)
     return cross_entropy.mean(-1), error.mean(-1)
 
@@ -174,7 +172,6 @@ class Oracle:
         return self._heads[key]
 
     def _pool_features(self, view: View) -> tuple[Tensor, Tensor]:
-        """Features of the whole pool under the deployed model, and its labels."""
         by_class = self.streams.rows_by_class
         labels = np.repeat(np.arange(len(by_class)), [len(rows) for rows in by_class])
         if view not in self._features:
@@ -187,12 +184,10 @@ class Oracle:
 
 
 def deployed_features(deployment: Deployment, inputs: Tensor) -> Tensor:
-    """One vector per input, from the deployed model."""
     return deployment.network.summarise(deployment.network.represent(deployment.parameters, inputs))
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """A function of rows, some at a time."""
     return torch.cat([function(chunk) for chunk in torch.split(rows, _CHUNK)])
 
 

@@ -34,7 +34,6 @@ class TheoryResult:
     """Measures by their names in docs/theory.md; what a method does not have is absent."""
 
     def measure(self, name: str) -> float:
-        """A measure, NaN where it is absent."""
         return self.measures.get(name, float("nan"))
 
 
@@ -56,12 +55,10 @@ def over_seeds(results: Sequence[TheoryResult]) -> list[TheoryResult]:
 
 
 def measured(results: Sequence[TheoryResult]) -> list[str]:
-    """The names of all measures that some result has."""
     return list(dict.fromkeys(name for result in results for name in result.measures))
 
 
 def theory_csv(results: Sequence[TheoryResult]) -> str:
-    """All results as a table of comma-separated values; what is absent is empty."""
     own = ("row", "seed", "schedule", "num_timesteps")
     labels = [name for name in dict.fromkeys(name for result in results for name in result.labels) if name not in own]
     text = io.StringIO()

@@ -1,6 +1,5 @@
 """What the paper's theory says of finished runs: signals, path lengths, regret, bound, ceiling, recovery."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Report
+from fedade.core.identity import digest
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
@@ -126,7 +126,7 @@ def _address(track: _Track, settings: TheorySettings) -> str:
     method = _configured(track).model_dump(mode="json")
     run = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.protocol.model_dump(mode="json")]
     text = json.dumps([*run, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
-    return hashlib.blake2b(text.encode() + track.case.trace.read_bytes(), digest_size=12).hexdigest()
+    return digest(text.encode(), track.case.trace.read_bytes())
 
 
 def _measure(track: _Track, settings: TheorySettings, oracles: dict[str, Oracle]) -> dict[str, float]:

@@ -59,7 +59,8 @@ def check_request(images: ByteImages, name: str, severity: int, seed: int) -> No
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
         given = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
         raise FedadeError(f"images to corrupt are {given}; pass a uint8 array with levels 0..255")
-    if images.ndim != 4 or images.shape[3] != 3 or not _sides_allowed(images.shape[1:3]):
+    sides_allowed = all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in images.shape[1:3])
+    if images.ndim != 4 or images.shape[3] != 3 or not sides_allowed:
         raise FedadeError(
             f"images to corrupt have shape {list(images.shape)}; pass [N, height, width, 3] "
             f"with sides from {SMALLEST_SIDE} to {LARGEST_SIDE} pixels"
@@ -68,10 +69,6 @@ def check_request(images: ByteImages, name: str, severity: int, seed: int) -> No
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _sides_allowed(sides: tuple[int, ...]) -> bool:
-    return all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides)
 
 
 ALGORITHM_VERSION = 1
@@ -101,7 +98,7 @@ def corrupted_pool(
     path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}.npy"
     cached = _memory_map(path, images.shape)
     if cached is None:
-        _write(path, corrupt(images, name, severity, seed))
+        storage.write_array(path, corrupt(images, name, severity, seed))
         cached = _memory_map(path, images.shape)
     if cached is None:
         raise FedadeError(f"cached images {path} cannot be read back; check the disk, or use another cache")
@@ -116,13 +113,3 @@ def _memory_map(path: Path, shape: tuple[int, ...]) -> ByteImages | None:
         return None
     is_ours = isinstance(array, np.memmap) and array.dtype == np.uint8 and array.shape == shape
     return array if is_ours else None
-
-
-def _write(path: Path, images: ByteImages) -> None:
-    try:
-        storage.write_array(path, images)
-    except FedadeError as failure:
-        raise FedadeError(
-            f"cannot cache corrupted images in {path.parent} ({failure.__cause__}); "
-            "free some space, or point FEDADE_CACHE to a folder that can be written"
-        ) from failure

@@ -33,7 +33,6 @@ class CifarBatches:
         return [path for name in (*self.train, self.test, self.meta) if (path := folder / name).is_file()]
 
     def read(self, folder: Path) -> ImageReading:
-        """The dataset in the folder; missing training batches leave it partial."""
         train = [folder / name for name in self.train if (folder / name).is_file()]
         test = folder / self.test
         if not test.is_file():

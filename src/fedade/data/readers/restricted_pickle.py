@@ -105,8 +105,4 @@ def load_restricted(path: Path) -> dict[str, Any]:
         raise damaged(path, f"{type(error).__name__}: {error}") from error
     if not isinstance(content, dict):
         raise damaged(path, f"it holds a {type(content).__name__}, not a dictionary")
-    return {_as_text(key): value for key, value in content.items()}
-
-
-def _as_text(key: object) -> str:
-    return key.decode("latin1") if isinstance(key, bytes) else str(key)
+    return {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}

@@ -45,7 +45,6 @@ class JsonRecord:
 
 
 def read_records(path: Path) -> Iterator[JsonRecord]:
-    """The objects of a file, in order."""
     for number, line in enumerate(_content(path).splitlines(), 1):
         if not line.strip():
             continue
@@ -133,18 +132,15 @@ class Trex:
 
 
 def recognises(folder: Path) -> bool:
-    """Whether the folder holds T-REx in one of its layouts."""
     return bool(existing(folder, RELATIONS) and _fact_files(folder))
 
 
 def files(folder: Path) -> list[Path]:
-    """The files that the reading depends on."""
     others = (existing(folder, name) for name in (RELATIONS, PATTERNS, FURTHER))
     return [*_fact_files(folder), *(path for path in others if path is not None)]
 
 
 def read(folder: Path) -> Trex:
-    """The facts, relations and patterns of a folder."""
     relations = _relations(folder)
     facts, lines = _facts(_fact_files(folder), relations)
     further = existing(folder, FURTHER)

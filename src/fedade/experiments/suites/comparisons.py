@@ -1,6 +1,7 @@
 """The paper's tables: those that compare methods, two of them in its appendix, and those that take Fed-ADE apart."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from fedade.experiments.cell import Cell
 from fedade.experiments.suites.grid import (
@@ -36,12 +37,8 @@ def _table2(seeds: Sequence[int]) -> list[Cell]:
     ]
 
 
-def _table_gaussian(seeds: Sequence[int]) -> list[Cell]:
-    return grid("table-gaussian", BENCHMARKS, (*PAPER, *YARDSTICKS), seeds, changes=_source("gaussian"))
-
-
-def _table_exponential(seeds: Sequence[int]) -> list[Cell]:
-    return grid("table-exponential", BENCHMARKS, (*PAPER, *YARDSTICKS), seeds, changes=_source("exponential"))
+def _appendix(source: str, seeds: Sequence[int]) -> list[Cell]:
+    return grid(f"table-{source}", BENCHMARKS, (*PAPER, *YARDSTICKS), seeds, changes=_source(source))
 
 
 def _source(distribution: str) -> dict[str, dict[str, str]]:
@@ -50,9 +47,13 @@ def _source(distribution: str) -> dict[str, dict[str, str]]:
 
 TABLE1 = Suite("table1", "every method on every benchmark; CIFAR-100 under label shift is ours", _table1)
 TABLE2 = Suite("table2", "CIFAR-10 after uneven pre-training, Gaussian and exponential", _table2)
-TABLE_GAUSSIAN = Suite("table-gaussian", "appendix: every image benchmark after Gaussian pre-training", _table_gaussian)
+TABLE_GAUSSIAN = Suite(
+    "table-gaussian", "appendix: every image benchmark after Gaussian pre-training", partial(_appendix, "gaussian")
+)
 TABLE_EXPONENTIAL = Suite(
-    "table-exponential", "appendix: every image benchmark after exponential pre-training", _table_exponential
+    "table-exponential",
+    "appendix: every image benchmark after exponential pre-training",
+    partial(_appendix, "exponential"),
 )
 
 

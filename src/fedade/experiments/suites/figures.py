@@ -78,13 +78,9 @@ def _fig_labelled(seeds: Sequence[int]) -> list[Cell]:
     ]
 
 
-def _no_cells(seeds: Sequence[int]) -> list[Cell]:  # noqa: ARG001
-    return []
-
-
 FIG_LR = Suite("fig-lr", "sensitivity of Fed-ADE to the bounds of its learning rate", _fig_lr)
 FIG_DIRICHLET = Suite("fig-dirichlet", "how much clients differ, and what that does to methods", _fig_dirichlet)
 FIG_LABELLED = Suite(
     "fig-labelled", "how many labelled images a client needs, for body and head", _fig_labelled, (100, 101)
 )
-FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", _no_cells)
+FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", lambda _: [])

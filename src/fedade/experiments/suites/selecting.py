@@ -12,7 +12,11 @@ def select(cells: Sequence[Cell], filters: Sequence[str]) -> list[Cell]:
     wanted = _wanted(filters)
     for key, values in wanted.items():
         _require_known(cells, key, values)
-    chosen = [cell for cell in cells if all(_has(cell, key, values) for key, values in wanted.items())]
+
+    def has(cell: Cell, key: str, values: Sequence[str]) -> bool:
+        return key in cell.labels and any(_matches(cell.labels[key], value) for value in values)
+
+    chosen = [cell for cell in cells if all(has(cell, *pair) for pair in wanted.items())]
     if filters and not chosen:
         both = " and ".join(f"{key}={','.join(values)}" for key, values in wanted.items())
         raise FedadeError(f"--only: no cell has {both}; leave one of them out")
@@ -37,10 +41,6 @@ def _require_known(cells: Sequence[Cell], key: str, values: Sequence[str]) -> No
     for value in values:
         if not any(_matches(label, value) for label in known):
             raise FedadeError(f"--only {key}={value}: no cell has it; choose from {', '.join(map(str, known))}")
-
-
-def _has(cell: Cell, key: str, values: Sequence[str]) -> bool:
-    return key in cell.labels and any(_matches(cell.labels[key], value) for value in values)
 
 
 def _matches(label: Label, text: str) -> bool:

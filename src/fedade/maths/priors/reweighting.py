@@ -59,7 +59,6 @@ def apply_temperature(logits: Float[Tensor, "*C K"], temperature: Float[Tensor, 
 
 
 def _slope(logits: Tensor, labels: Tensor, log_temperature: Tensor) -> Tensor:
-    """Derivative of the negative log-likelihood by 1/T."""
     probabilities = torch.softmax(logits / log_temperature.exp(), -1)
     observed = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     return ((probabilities * logits).sum(-1) - observed).mean()

@@ -54,7 +54,6 @@ class FedAdePlusFederated(FedAdePlus):
     def local_round(
         self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan
     ) -> tuple[FedAdePlusClient, Plan, dict[str, Tensor]]:
-        """Report what was seen since the last report, if that is enough."""
         report = Report(*state.report)
         enough = report.samples >= self.least_reported
         told = Report(*(enough * value for value in report))

@@ -88,7 +88,6 @@ class PriorCorrected:
     """What the recognising layers said so far, summed: in others a wrong prior looks like another condition."""
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        """Those that are found for a layer with these inputs."""
         if layer not in self.known:
             return deployed
         self.seen[layer] = SeenLayer(sample_moments(inputs).mean(-2), deployed)

@@ -137,7 +137,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         return choose_measure("cosine", "cosine", self.debiased)
 
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
-        """As deployed; the first regime is the source prior."""
         deployment = ctx.deployment
         layer_groups(deployment)  # measured before the first timestep, since it waits for the device
         own = deployment.personal if self.gradient_steps else {}
@@ -154,11 +153,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         )
 
     def begin_server(self, deployment: Deployment) -> Shared:
-        """ψ̄ as deployed, if it is ever to move."""
         return trainable_shared(deployment) if self.share and self.gradient_steps else {}
 
     def observe(self, ctx: ClientContext, state: FedAdePlusClient) -> tuple[FedAdePlusClient, Plan]:
-        """Statistics, prior, signals and rate of this batch."""
         deployment, known = ctx.deployment, state.regimes
         if not self.track:
             known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
@@ -191,7 +188,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def local_round(
         self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan
     ) -> tuple[FedAdePlusClient, Plan, dict[str, Tensor]]:
-        """The joint step on ψ and φ; ψ is sent."""
         training = self._training(ctx, plan)
         epochs = range(self.joint_epochs)
         own, states, uplink = joint_step(training, state.own, state.states, epochs, state.statistics)

@@ -68,8 +68,8 @@ def sample_moments(inputs: Tensor) -> Tensor:
 
 def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
     network, reference = deployment.network, deployment.reference
-    parts = []
-    for inputs in torch.split(reference.inputs, _at_once(reference.inputs)):
+    parts, at_once = [], max(1, 2**22 // max(1, reference.inputs[0].numel()))  # a large set of large images must fit
+    for inputs in torch.split(reference.inputs, at_once):
         watching = Watching(sample_moments)
         features = network.summarise(network.represent(deployment.parameters, inputs, watching))
         # Layers that see other rows than samples, such as tokens, cannot be told their classes.
@@ -79,11 +79,6 @@ def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
         layer: class_moments(torch.cat([part[layer] for part in parts], 1), reference.labels, deployment.num_classes)
         for layer in parts[0]
     }
-
-
-def _at_once(inputs: Tensor) -> int:
-    """How many inputs pass at once, so that a large reference set of large images fits."""
-    return max(1, 2**22 // max(1, inputs[0].numel()))
 
 
 def _plain_layers(deployment: Deployment) -> frozenset[str]:

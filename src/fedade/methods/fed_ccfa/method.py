@@ -241,7 +241,6 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
 
 
 def _classifier_inputs(deployment: Deployment, body: Parameters, inputs: Tensor) -> Tensor:
-    """What the classifier sees of inputs under a body."""
     model = effective(deployment, body, {})
     return seen_by_last_layer(deployment, model, deployment.network.represent(model, inputs))
 

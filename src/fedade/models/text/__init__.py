@@ -18,7 +18,6 @@ _PREFIX = "hf:"
 
 
 def is_text(name: str) -> bool:
-    """Whether a model of this name reads texts."""
     return name == tiny.NAME or name.startswith(_PREFIX)
 
 

@@ -38,14 +38,12 @@ class FrozenBase(nn.Module):
         return next(value.dtype for _, _, value in self._base() if value.is_floating_point())
 
     def in_precision(self, precision: Precision) -> Self:
-        """The same module, with its base cast once."""
         cast = deepcopy(self)
         for module, name, value in list(cast._base()):
             module._buffers[name] = value.to(torch.bfloat16 if precision == "bf16" else torch.float32)
         return cast
 
     def rounded(self, parameters: Parameters) -> dict[str, Tensor]:
-        """Parameters as a pass multiplies with them; the classifier, whose logits become probabilities, is exact."""
         return {
             name: value if name.startswith("classifier.") else value.to(self.dtype)
             for name, value in parameters.items()

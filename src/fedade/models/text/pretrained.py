@@ -57,7 +57,6 @@ class PretrainedTokeniser:
 
 
 def load_model(name: str) -> Any:
-    """The causal language model of this name or path, in float32."""
     with _told(name, "weights"), _quiet():
         # Safetensors only: other weights would be unpickled.
         return transformers.AutoModelForCausalLM.from_pretrained(
@@ -66,7 +65,6 @@ def load_model(name: str) -> Any:
 
 
 def load_tokeniser(name: str) -> PretrainedTokeniser:
-    """The tokeniser of the model of this name or path."""
     with _told(name, "tokeniser"), _quiet():
         source = _source(name)
         config = transformers.AutoConfig.from_pretrained(source)

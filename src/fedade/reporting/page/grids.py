@@ -103,7 +103,8 @@ class ClientGrid:
     def measures(self) -> list[str]:
         """The columns with one number per row that tell how a client fares."""
         apart = {*trace.IDENTIFIERS, *_COSTS, "n"}
-        numbers = [field.name for field in self.table.schema if _is_number(field.type)]
+        is_number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)
+        numbers = [field.name for field in self.table.schema if any(kind(field.type) for kind in is_number)]
         return [name for name in numbers if name not in apart]
 
     def mean(self, name: str) -> float | None:
@@ -130,10 +131,6 @@ class ClientGrid:
         return np.ascontiguousarray(np.moveaxis(placed, 1, -1))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
-
-
 def numbering(numbers: NDArray[Any]) -> dict[str, int] | list[int]:
     """Client numbers or timesteps: in short where they are evenly spaced, as they mostly are."""
     gaps = np.unique(np.diff(numbers))
@@ -143,7 +140,6 @@ def numbering(numbers: NDArray[Any]) -> dict[str, int] | list[int]:
 
 
 def curves(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
-    """Mean and quartiles over clients, by timestep."""
     return {
         name: blobs.levels(_mean_and_quartiles(grid.place(name)), 0, 1, bits=16)
         for name in CURVES
@@ -178,7 +174,6 @@ def _mean_and_quartiles(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def measured(grid: ClientGrid, stride: int, blobs: Blobs) -> dict[str, Packed]:
-    """Accuracies, rate, signals and diagnostics of single clients, `[client, timestep]`."""
     sizes = grid.place("n")[::stride]
     columns = {name: grid.place(name)[::stride] for name in grid.measures}
     return {
