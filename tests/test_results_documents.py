@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedade.core.errors import FedadeError
-from fedade.products.results_file import write_documents
+from fedade.products.documents import write_documents
 
 ROOT = Path(__file__).parents[1]
 BLOCK = "Text.\n\n<!-- results\n{}\n-->\n<!-- end of results -->\nMore."

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedade.core.scenario import Batch, Streams
     from fedade.maths.priors.estimators import confusion_matrix, estimate_prior
     from fedade.maths.priors.reweighting import fit_temperature, reweight
-    from fedade.parts.shift_aware_rate import ShiftAwareRate
+    from fedade.parts.summaries import ShiftAwareRate
     from fedade.products.simulating import Results, simulate
     from fedade.scenarios.own_streams import (
         corrupt_images,
@@ -49,7 +49,7 @@ _WHERE = {
     "Method": "fedade.core.method",
     "Results": "fedade.products.simulating",
     "RoundContext": "fedade.core.context",
-    "ShiftAwareRate": "fedade.parts.shift_aware_rate",
+    "ShiftAwareRate": "fedade.parts.summaries",
     "Streams": "fedade.core.scenario",
     "confusion_matrix": "fedade.maths.priors.estimators",
     "corrupt_images": "fedade.scenarios.own_streams",

@@ -12,8 +12,7 @@ from fedade.experiments import cell as cells_module
 from fedade.experiments.cell import COMMON
 from fedade.experiments.identifying import changed_cell
 from fedade.experiments.suites import SUITES, suite_of
-from fedade.experiments.suites.grid import SuiteRow, grid
-from fedade.experiments.suites.selecting import select
+from fedade.experiments.suites.grid import SuiteRow, grid, select
 from fedade.methods import METHODS
 from fedade.reporting import names, paper
 

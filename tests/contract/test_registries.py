@@ -11,9 +11,8 @@ from fedade.cli import options
 from fedade.cli.listing import ListedKind, listed
 from fedade.core.seeds import Seeds
 from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD
-from fedade.data.inventory import describe
 from fedade.data.known.digits import digits
-from fedade.data.registry import DATASETS
+from fedade.data.registry import DATASETS, describe
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor
 from fedade.experiments.suites.grid import PAPER_SCHEDULES
 from fedade.listeners import TRACKERS

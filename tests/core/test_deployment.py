@@ -64,4 +64,4 @@ def test_there_is_one_context_variable():
         for path in Path(fedade.__file__).parent.rglob("*.py")
         if re.search(r"= ContextVar\(|threading\.local", path.read_text())
     ]
-    assert found == ["pass_context.py"]
+    assert found == ["normalisation.py"]

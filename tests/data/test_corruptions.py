@@ -15,9 +15,9 @@ from scipy import ndimage
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions import blur, corrupting, digital, opencv
 from fedade.data.corruptions.corrupting import corrupt, corrupted_pool
-from fedade.data.corruptions.frost_textures import frost_textures
 from fedade.data.corruptions.pixels import levels, unit
 from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD
+from fedade.data.corruptions.weather import frost_textures
 
 NOT_MONOTONE = {
     "glass_blur": "severities 1 to 3 blur more and displace as much; severity 5 blurs away some of 4",

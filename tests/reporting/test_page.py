@@ -5,7 +5,7 @@ import json
 import re
 
 from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import origin
+from fedade.reporting.page.grids import origin
 from fedade.reporting.page.scenes import PackedScenes, pack
 from fedade.reporting.paper import Published
 from fedade.reporting.results import ResultRow, run_table

@@ -44,7 +44,7 @@ def bench_command(
         from fedade.cli.choosing import refuse_unknown
         from fedade.experiments.assignments import with_setting
         from fedade.experiments.suites import suite_of
-        from fedade.experiments.suites.selecting import select
+        from fedade.experiments.suites.grid import select
 
         suite, device = suite_of(name), device or "cpu"
         refuse_unknown(reduce(with_setting, set_ or [], {}))

@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(help="See `fedade data list`.")]
 @app.command("list")
 def list_datasets(data_dir: DataDir = None, json_: Json = False) -> None:
     """Which datasets are known, and which are on disk."""
-    from fedade.data.inventory import describe
+    from fedade.data.registry import describe
 
     print_entries(describe(data_dir), json_)
 
@@ -35,7 +35,7 @@ def where_is(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
 @app.command("check")
 def check_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
     """Decode a dataset whole and compare its files with published checksums."""
-    from fedade.data.inventory import check
+    from fedade.data.registry import check
 
     verdicts = check(name, data_dir)
     if json_:

@@ -82,7 +82,7 @@ _NAMED_OTHERWISE = {
 
 
 def _datasets() -> Entries:
-    from fedade.data.inventory import describe
+    from fedade.data.registry import describe
 
     return describe()
 

@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "bench": LazyCommand("benching", "bench_command", "Run a table or a figure of the paper, cell by cell."),
     "list": LazyCommand("listing", "list_command", "List what can be named on the command line and in configurations."),
     "check-method": LazyCommand("checking", "check_method_command", "Check that a method keeps the contract."),
-    "pretrain": LazyCommand("pretraining", "pretrain_command", "Train and store the model that an experiment deploys."),
+    "pretrain": LazyCommand("tuning", "pretrain_command", "Train and store the model that an experiment deploys."),
     "tune": LazyCommand("tuning", "tune_command", "Find a method's constants for a model, on simulated drift."),
     "report": LazyCommand("reporting", "report_command", "Write the report page of runs and suites again."),
     "results": LazyCommand("results", "app", "Keep results as data, and tables that are made of them."),

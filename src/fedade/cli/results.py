@@ -46,7 +46,7 @@ def write_command(
 ) -> None:
     """Make the tables of Markdown files again from the files of results."""
     with loading():
-        from fedade.products.results_file import write_documents
+        from fedade.products.documents import write_documents
     changed = write_documents(documents, results, check)
     if check and changed:
         raise FedadeError(f"not as the results say: {', '.join(map(str, changed))}; run `fedade results write`")

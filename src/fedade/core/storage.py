@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedade.core.errors import FedadeError
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.core.paths import cache_dir
 
 try:

@@ -14,14 +14,10 @@ Tree = Any
 """Nested NamedTuples, tuples, lists and dicts whose leaves are tensors."""
 
 
-def leaves(tree: Tree) -> list[Tensor]:
-    """The tensors of a tree, in a fixed order."""
-    return pytree.tree_leaves(tree)
-
-
-def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Apply a function to corresponding leaves."""
-    return pytree.tree_map(function, tree, *others)
+leaves: Callable[[Tree], list[Tensor]] = pytree.tree_leaves
+"""The tensors of a tree, in a fixed order."""
+tree_map: Callable[..., Tree] = pytree.tree_map
+"""Apply a function to corresponding leaves of trees."""
 
 
 def choose(first: Tensor, tree: Tree, other: Tree) -> Tree:

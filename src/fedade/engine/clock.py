@@ -13,10 +13,10 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Reference
-from fedade.core.devices import to_device
 from fedade.core.method import Method, with_rounds
 from fedade.core.scenario import Batch, Scenario, present_clients, stacked
 from fedade.core.seeds import Seeds
+from fedade.core.threads import to_device
 from fedade.core.trace import Rows
 from fedade.core.tree import Tree
 from fedade.engine.attendance import Awake, Rounds, awake

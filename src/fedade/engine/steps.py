@@ -172,30 +172,18 @@ class Steps:
         passes: Passes = {}
         if isinstance(own.features, Tensor):
             passes["deployed", FROZEN] = KnownPass(own.inputs, self.deployment.parameters, own.features)
+        reference = self._reference(own)
         return ClientContext(
-            self.deployment,
-            own.inputs,
-            own.timestep,
-            own.key,
-            shared,
-            passes=passes,
-            own_reference=self._reference(own),
+            self.deployment, own.inputs, own.timestep, own.key, shared, passes=passes, own_reference=reference
         )
 
     def _in_round(
         self, counter: PassCounter, own: StepBatch, key: Tensor, shared: Shared, downlink: Tree = ()
     ) -> RoundContext:
         counter.add_call()
-        deployment, truth = self.deployment.counting(counter), self._truth(own)
+        deployment, truth, reference = self.deployment.counting(counter), self._truth(own), self._reference(own)
         return RoundContext(
-            deployment,
-            own.inputs,
-            own.timestep,
-            key,
-            shared,
-            truth,
-            own_reference=self._reference(own),
-            downlink=downlink,
+            deployment, own.inputs, own.timestep, key, shared, truth, own_reference=reference, downlink=downlink
         )
 
     def _reference(self, own: StepBatch) -> ReferenceRows | None:

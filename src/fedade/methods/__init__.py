@@ -13,8 +13,7 @@ from pydantic.fields import FieldInfo
 from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest
-from fedade.core.importing import import_attribute
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule, import_attribute
 
 if TYPE_CHECKING:
     from fedade.core.method import Method

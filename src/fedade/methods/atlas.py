@@ -21,16 +21,9 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
-from fedade.core.vectors import weighted_mean
+from fedade.core.split import weighted_mean
 from fedade.maths.hedging import hedge, mixture
-from fedade.parts.last_layers import (
-    classified,
-    frozen_features,
-    frozen_reference_features,
-    last_layer,
-    loss,
-    reference_examination,
-)
+from fedade.parts import last_layers
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 
 
@@ -73,7 +66,10 @@ class Atlas(Method[AtlasClient]):
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         step_sizes = self._step_sizes(deployment)
-        heads = {name: value.expand(len(step_sizes), *value.shape) for name, value in last_layer(deployment).items()}
+        heads = {
+            name: value.expand(len(step_sizes), *value.shape)
+            for name, value in last_layers.last_layer(deployment).items()
+        }
         return AtlasClient(heads, step_sizes, torch.zeros_like(step_sizes))
 
     def observe(self, ctx: ClientContext, state: AtlasClient) -> tuple[AtlasClient, Plan]:
@@ -82,11 +78,11 @@ class Atlas(Method[AtlasClient]):
         Unlike in the released code, the weights see a risk at once, as in the paper, and not one timestep late.
         """
         deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
-        examination = reference_examination(deployment, prior)
-        radius = _norm(last_layer(deployment))
+        examination = last_layers.reference_examination(deployment, prior)
+        radius = _norm(last_layers.last_layer(deployment))
 
         def risk(head: dict[str, Tensor]) -> Tensor:
-            return loss(deployment, head, examination)
+            return last_layers.loss(deployment, head, examination)
 
         def step(head: dict[str, Tensor], step_size: Tensor) -> tuple[dict[str, Tensor], Tensor]:
             gradient, value = grad_and_value(risk)(head)
@@ -103,16 +99,16 @@ class Atlas(Method[AtlasClient]):
         return AtlasClient(heads, state.step_sizes, log_weights), plan
 
     def predict(self, ctx: ClientContext, state: AtlasClient) -> Tensor:
-        deployment, features = ctx.deployment, frozen_features(ctx)
+        deployment, features = ctx.deployment, last_layers.frozen_features(ctx)
         if self.combine == "weights":
             weights = state.log_weights.softmax(-1)
             mean = {name: weighted_mean(values, weights) for name, values in state.heads.items()}
-            return classified(deployment, mean, features).softmax(-1)
-        outputs = vmap(lambda head: classified(deployment, head, features).softmax(-1))(state.heads)
+            return last_layers.classified(deployment, mean, features).softmax(-1)
+        outputs = vmap(lambda head: last_layers.classified(deployment, head, features).softmax(-1))(state.heads)
         return mixture(outputs, state.log_weights)
 
     def _step_sizes(self, deployment: Deployment) -> Tensor:
-        diameter = 2 * _norm(last_layer(deployment))
+        diameter = 2 * _norm(last_layers.last_layer(deployment))
         if self.step_sizes:
             return diameter.new_tensor(self.step_sizes)
         bound = _gradient_bound(deployment)
@@ -134,7 +130,7 @@ def _project(head: dict[str, Tensor], radius: Tensor) -> dict[str, Tensor]:
 
 def _gradient_bound(deployment: Deployment) -> Tensor:
     """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
-    features = frozen_reference_features(deployment)
+    features = last_layers.frozen_reference_features(deployment)
     return (2 * (features.square().sum(-1).max() + 1)).sqrt()
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
 from fedade.parts.composition import own_model, own_prediction, trainable
-from fedade.parts.optimisers import PhaseStates
+from fedade.parts.optimisers import Minibatches, PhaseStates
 from fedade.parts.participation import FixedRateBaseline, Participant
 from fedade.parts.priors import refuse_unsafe_inverse
-from fedade.parts.training import Minibatches, Training
+from fedade.parts.training import Training
 
 
 class Ditto(FixedRateBaseline[Participant]):
@@ -31,6 +31,7 @@ class Ditto(FixedRateBaseline[Participant]):
             summary="a whole personal model per client, drawn towards the FedAvg model by a proximal term",
             paper="Li et al., ICML 2021",
             reference=self.reads_reference,
+            reads_deployed=True,
         )
 
     def begin(self, ctx: ClientContext) -> Participant:

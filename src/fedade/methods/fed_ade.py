@@ -11,15 +11,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
+from fedade.parts import norm_layers
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
-from fedade.parts.norm_layers import (
-    NormalisationMode,
-    evaluation,
-    follow_stream,
-    statistics_names,
-    warn_without_batch_norm,
-)
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import joint_step, personal_step, phase_states
@@ -83,7 +77,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     personal_draws: ReferenceDraws | None = None
     """What an epoch of the personal step reads, which needs no gradients of ψ; None: as `reference_draws`."""
     optimiser: Optimiser = Optimiser()
-    normalisation: NormalisationMode = "frozen"
+    normalisation: norm_layers.NormalisationMode = "frozen"
     """Statistics of BatchNorm: deployed, the batch's, a mix, or a running average."""
     mix_weight: float = Field(0.1, ge=0, le=1)
     """`mix`: weight of the batch's own statistics."""
@@ -139,12 +133,12 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         if self.normalisation != "frozen":
-            warn_without_batch_norm(
+            norm_layers.warn_without_batch_norm(
                 deployment, f"fed-ade.normalisation={self.normalisation}", "here it is the same as frozen"
             )
         own = deployment.personal
         if self.normalisation == "ema":
-            own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}
+            own |= {name: deployment.parameters[name] for name in norm_layers.statistics_names(deployment)}
         replays = self.replays_rates_of is not None and self.measured_rates
         return FedAdeClient(
             own,
@@ -161,7 +155,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         """Prior, summaries, signals and rate: lines 6 to 10 of Algorithm 1, once per timestep."""
         own, deployment, network = state.own, ctx.deployment, ctx.deployment.network
         if self.normalisation == "ema":
-            own = follow_stream(deployment, own_model(ctx, own), own, ctx.inputs, self.momentum)
+            own = norm_layers.follow_stream(deployment, own_model(ctx, own), own, ctx.inputs, self.momentum)
         model = own_model(ctx, own)
         features = self._features(ctx, model) if own is state.own else network.represent(model, ctx.inputs)
         probabilities = network.classify(model, features).softmax(-1)
@@ -212,7 +206,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     def _features(self, ctx: ClientContext, model: dict[str, Tensor]) -> Tensor:
         if self._keeps_body:  # then the client's body is the deployed one
             return ctx.deployed_features()
-        return ctx.own_features(model, evaluation(self.normalisation, self.mix_weight))
+        return ctx.own_features(model, norm_layers.evaluation(self.normalisation, self.mix_weight))
 
     @property
     def _needs_prior(self) -> bool:
@@ -235,7 +229,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
             self.batch_size,
             self.optimiser,
             draws,
-            evaluation(self.normalisation, self.mix_weight),
+            norm_layers.evaluation(self.normalisation, self.mix_weight),
             keeps_body=self._keeps_body,
             paces=self.paces,
             anchor=self.anchor,

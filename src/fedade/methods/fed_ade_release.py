@@ -85,15 +85,13 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         return Card(
             summary="what the authors' released code does: entropy loss, no broadcast, BatchNorm follows the batch",
             paper="h2w1/Fed-ADE at ad36802a",
+            reads_deployed=True,
             reference=OBJECTIVES[self.objective].examples[0] == "reference",
         )
 
     @property
     def keeps_participants(self) -> bool:
         return self.fixed_participants
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
 
     # Client
 

@@ -26,6 +26,7 @@ class FedAvg(FixedRateBaseline[OptimiserState]):
             summary="one model for all clients, averaged over the participants of each round",
             paper="McMahan et al., AISTATS 2017",
             reference=self.reads_reference,
+            reads_deployed=True,
         )
 
     def begin(self, ctx: ClientContext) -> OptimiserState:

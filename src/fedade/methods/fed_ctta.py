@@ -113,9 +113,6 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     def predict(self, ctx: ClientContext, state: FedCttaClient) -> Tensor:
         return own_prediction(ctx, {**state.learner.own, **state.statistics})
 
-    def begin_server(self, deployment: Deployment) -> Shared:
-        return {}
-
     def aggregate(
         self, deployment: Deployment, shared: Shared, uplinks: FedCttaUplink, weights: Tensor
     ) -> tuple[Shared, tuple[dict[str, Tensor], dict[str, Tensor]]]:

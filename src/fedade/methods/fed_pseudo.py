@@ -11,9 +11,9 @@ from torch import Tensor
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.maths.losses import class_balanced, confident_labels
 from fedade.parts.composition import own_model, own_prediction, trainable, trainable_personal, trainable_shared
+from fedade.parts.objectives import labelled_samples
 from fedade.parts.optimisers import Learner, Optimiser
 from fedade.parts.rates import RateBounds
-from fedade.parts.supervision import LabelledSamples
 from fedade.parts.training import Training
 
 
@@ -50,7 +50,7 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     def local_round(self, ctx: RoundContext, state: Learner, plan: Plan) -> tuple[Learner, Plan, dict[str, Tensor]]:
         """Labels from the model as it enters the round, then joint steps on body and head."""
         labels, trust = confident_labels(self.predict(ctx, state), self.confidence)
-        objective = LabelledSamples(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
+        objective = labelled_samples(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
         training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
         steps, moving = training.steps(range(self.epochs)), {**ctx.shared, **state.own}
         moved, after = training.joint(moving, own_model(ctx, state.own), steps, state.state)

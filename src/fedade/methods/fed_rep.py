@@ -28,6 +28,7 @@ class FedRep(FixedRateBaseline[Participant]):
             summary="shared body, personal head; a participant fits its head first, then the body under it",
             paper="Collins et al., ICML 2021",
             reference=self.reads_reference,
+            reads_deployed=True,
         )
 
     def begin(self, ctx: ClientContext) -> Participant:

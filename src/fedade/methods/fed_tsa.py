@@ -62,18 +62,13 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
         return Card(
             summary="batch statistics shared by an attention over clients and their past; made for BatchNorm",
             paper="FedTSA, KDD 2024",
+            reads_deployed=True,
         )
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
 
     def begin(self, ctx: ClientContext) -> FedTsaClient:
         warn_without_batch_norm(ctx.deployment, "fed-tsa", "with nothing to adapt it predicts as source")
         past = torch.zeros_like(frozen_reference_features(ctx.deployment)[:1].expand(self.window, -1))
         return FedTsaClient(own_statistics(ctx.deployment), past, past[:, 0] > 0)
-
-    def begin_server(self, deployment: Deployment) -> Shared:
-        return {}
 
     def observe(self, ctx: ClientContext, state: FedTsaClient) -> tuple[FedTsaClient, Plan]:
         newest = frozen_features(ctx).mean(0, keepdim=True)

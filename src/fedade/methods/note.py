@@ -23,19 +23,10 @@ from torch.func import grad
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tree import choose
 from fedade.maths.losses import entropy_from_logits
+from fedade.parts import sample_memory
 from fedade.parts.norm_layers import follow, moved, norm_learner
 from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import InstanceAware, own_statistics
-from fedade.parts.sample_memory import (
-    Newcomer,
-    Occasion,
-    Places,
-    SampleMemory,
-    best_of,
-    empty_memory,
-    first_empty,
-    remember,
-)
 
 
 class NoteClient(NamedTuple):
@@ -43,7 +34,7 @@ class NoteClient(NamedTuple):
 
     learner: Learner
     statistics: dict[str, Tensor]
-    memory: SampleMemory
+    memory: sample_memory.SampleMemory
 
 
 class Note(Method[NoteClient]):
@@ -67,12 +58,12 @@ class Note(Method[NoteClient]):
 
     def begin(self, ctx: ClientContext) -> NoteClient:
         learner = norm_learner(ctx.deployment, "note", self.optimiser)
-        return NoteClient(learner, own_statistics(ctx.deployment), empty_memory(ctx, self.memory_size))
+        return NoteClient(learner, own_statistics(ctx.deployment), sample_memory.empty_memory(ctx, self.memory_size))
 
     def observe(self, ctx: ClientContext, state: NoteClient) -> tuple[NoteClient, Plan]:
         """Samples find their places by the classes that the incoming model gives them; then steps that are due."""
         probabilities = self.predict(ctx, state)
-        memory, occasions = remember(
+        memory, occasions = sample_memory.remember(
             state.memory,
             ctx,
             probabilities,
@@ -90,7 +81,7 @@ class Note(Method[NoteClient]):
         model = {**ctx.deployment.parameters, **state.learner.own, **state.statistics}
         return ctx.deployment.network.logits(model, ctx.inputs, InstanceAware(self.tolerance)).softmax(-1)
 
-    def _learned(self, ctx: ClientContext, state: NoteClient, occasion: Occasion) -> NoteClient:
+    def _learned(self, ctx: ClientContext, state: NoteClient, occasion: sample_memory.Occasion) -> NoteClient:
         """A step on the mean entropy of the memory, whose statistics the running ones follow."""
         fixed = {**ctx.deployment.parameters, **state.statistics}
 
@@ -104,7 +95,7 @@ class Note(Method[NoteClient]):
         return state._replace(learner=learner, statistics={**state.statistics, **statistics})
 
 
-def balanced_reservoir(places: Places, newcomer: Newcomer, num_classes: int) -> Tensor:
+def balanced_reservoir(places: sample_memory.Places, newcomer: sample_memory.Newcomer, num_classes: int) -> Tensor:
     """PBRS: a sample of a class that is not among the largest replaces one that is; others as in a reservoir."""
     counts, coin = places.per_class(num_classes), newcomer.draws[-1]
     largest = counts == counts.max()
@@ -112,4 +103,6 @@ def balanced_reservoir(places: Places, newcomer: Newcomer, num_classes: int) -> 
     of_class = places.labels == newcomer.label
     accepted = coin < counts[newcomer.label] / newcomer.class_count
     candidates = torch.where(largest[newcomer.label], of_class & accepted, of_largest)
-    return torch.where(places.taken.all(), best_of(candidates, newcomer.draws[:-1]), first_empty(places))
+    return torch.where(
+        places.taken.all(), sample_memory.best_of(candidates, newcomer.draws[:-1]), sample_memory.first_empty(places)
+    )

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.composition import own_prediction, trainable
+from fedade.parts.objectives import labelled_samples
 from fedade.parts.optimisers import Learner, Optimiser
 from fedade.parts.rates import RateBounds
-from fedade.parts.supervision import LabelledSamples
 from fedade.parts.training import Training
 
 
@@ -37,7 +37,7 @@ class OracleFinetune(Method[Learner]):
     def observe(self, ctx: ClientContext, state: Learner) -> tuple[Learner, Plan]:
         rate = torch.full_like(ctx.prior[0], self.rate.mid, dtype=ctx.deployment.source_prior.dtype)
         plan = {"learning_rate": rate}
-        objective = LabelledSamples(ctx.labels, torch.ones_like(ctx.labels, dtype=rate.dtype))
+        objective = labelled_samples(ctx.labels, torch.ones_like(ctx.labels, dtype=rate.dtype))
         training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
         steps = training.steps(range(self.epochs))
         return Learner(*training.joint(state.own, ctx.deployment.parameters, steps, state.state)), plan

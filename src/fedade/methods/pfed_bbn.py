@@ -25,9 +25,9 @@ from fedade.core.normalisation import Statistics
 from fedade.core.tree import tree_map
 from fedade.maths.losses import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture
 from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
 from fedade.parts.optimisers import Learner
+from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture
 from fedade.parts.similar_clients import distances, median_distance, mixed, similarity_weights
 
 SMALLEST = 1e-12
@@ -109,9 +109,6 @@ class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
         model = {**ctx.deployment.parameters, **state.learner.own}
         norms = ClassBalanced(state.rows, self.pace(ctx.deployment.num_classes))
         return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
-
-    def begin_server(self, deployment: Deployment) -> Shared:
-        return {}
 
     def aggregate(
         self, deployment: Deployment, shared: Shared, uplinks: PfedBbnUplink, weights: Tensor

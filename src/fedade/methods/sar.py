@@ -22,14 +22,7 @@ from torch.func import grad
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.tree import choose, tree_map
 from fedade.maths.losses import entropy_from_logits
-from fedade.parts.norm_layers import (
-    batch_logits,
-    masked_mean,
-    norm_affine,
-    own_batch_logits,
-    plan_with_reliable,
-    warn_without_batch_norm,
-)
+from fedade.parts import norm_layers
 from fedade.parts.optimisers import Optimiser, OptimiserState
 
 _IMAGENET_CLASSES = 1000
@@ -73,7 +66,9 @@ class Sar(Method[SarClient]):
 
     def begin(self, ctx: ClientContext) -> SarClient:
         beginning = self._beginning(ctx.deployment)
-        warn_without_batch_norm(ctx.deployment, "sar", "it moves the scales of the norms that the model has")
+        norm_layers.warn_without_batch_norm(
+            ctx.deployment, "sar", "it moves the scales of the norms that the model has"
+        )
         return beginning
 
     def observe(self, ctx: ClientContext, state: SarClient) -> tuple[SarClient, Plan]:
@@ -81,12 +76,12 @@ class Sar(Method[SarClient]):
         limit = self.reliable_entropy * math.log(ctx.deployment.num_classes)
 
         def entropies(own: dict[str, Tensor]) -> Tensor:
-            return entropy_from_logits(batch_logits(ctx.deployment, own, ctx.inputs))
+            return entropy_from_logits(norm_layers.batch_logits(ctx.deployment, own, ctx.inputs))
 
         def loss(own: dict[str, Tensor], among: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
             sizes = entropies(own)
             reliable = (sizes < limit) & among
-            mean = masked_mean(sizes, reliable)
+            mean = norm_layers.masked_mean(sizes, reliable)
             return mean, (mean, reliable)
 
         everyone = torch.ones(len(ctx.inputs), dtype=torch.bool, device=ctx.inputs.device)
@@ -96,14 +91,14 @@ class Sar(Method[SarClient]):
         least = self.reset_loss * math.log(ctx.deployment.num_classes) / math.log(_IMAGENET_CLASSES)
         collapsed = (moved.losses > 0) & (moved.running_loss < least)
         after = choose(collapsed, self._beginning(ctx.deployment), moved)
-        plan = plan_with_reliable(self.learning_rate, second, mean)
+        plan = norm_layers.plan_with_reliable(self.learning_rate, second, mean)
         return after, plan | {"reset": collapsed.to(mean.dtype)}
 
     def predict(self, ctx: ClientContext, state: SarClient) -> Tensor:
-        return own_batch_logits(ctx, state.own).softmax(-1)
+        return norm_layers.own_batch_logits(ctx, state.own).softmax(-1)
 
     def _beginning(self, deployment: Deployment) -> SarClient:
-        own = norm_affine(deployment, "sar", self.include_last_stage)
+        own = norm_layers.norm_affine(deployment, "sar", self.include_last_stage)
         zero = torch.zeros_like(deployment.accuracy)
         return SarClient(own, tree_map(torch.zeros_like, own), self.optimiser.start(own), zero, zero)
 

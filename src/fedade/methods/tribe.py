@@ -22,9 +22,9 @@ from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tree import tree_map
 from fedade.maths.losses import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
 from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
 from fedade.parts.optimisers import Learner
+from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
 
 Rows = dict[str, ClassRows]
 

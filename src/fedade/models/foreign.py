@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError, first_line
-from fedade.core.importing import import_attribute
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule, import_attribute
 from fedade.models.batch_norm import convert_batch_norms
 
 

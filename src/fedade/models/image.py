@@ -1,4 +1,4 @@
-"""The first layer of every image network: from stored pixels to normalised floats."""
+"""The first layer of every network of images, from stored pixels to normalised floats; and networks of tables."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedade.core.normalisation import current_pass
 from fedade.kernels import normalised_pixels
+from fedade.models.batch_norm import BatchNorm
 
 
 class Pixels(nn.Module):
@@ -27,3 +28,35 @@ class Pixels(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         dtype = torch.bfloat16 if current_pass().precision == "bf16" else self.mean.dtype
         return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)
+
+
+WIDTH = 64
+
+
+class Columns(nn.Module):
+    """The first layer of a network of tables: columns with mean 0 and deviation 1 on the training rows."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        # Not persistent, as of pixels: constants of the architecture, not weights that clients could share or move.
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("deviation", torch.tensor(deviation), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return (rows - self.mean) / self.deviation
+
+
+def mlp_body(features: int) -> tuple[nn.Module, int]:
+    """Two layers of 64 units with BatchNorm, for tables."""
+    layers = [
+        nn.Linear(features, WIDTH),
+        BatchNorm(WIDTH),
+        nn.ReLU(),
+        nn.Linear(WIDTH, WIDTH),
+        BatchNorm(WIDTH),
+        nn.ReLU(),
+    ]
+    return nn.Sequential(*layers), WIDTH

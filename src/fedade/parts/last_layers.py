@@ -14,8 +14,7 @@ from torch.nn.functional import linear
 from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
 from fedade.maths.losses import class_weights, estimated_risk
-from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.supervision import descend
+from fedade.parts.optimisers import Optimiser, OptimiserState, descend
 
 _WHOLE_HEAD = "head."
 

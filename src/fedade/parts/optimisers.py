@@ -3,16 +3,21 @@
 A direction is what the learning rate multiplies. States are tensors, so that every client has its own.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
+from torch.func import grad
 
-from fedade.core.split import Parameters
-from fedade.core.vectors import Layout
+from fedade.core.choices import StrictSettings
+from fedade.core.split import Layout, Parameters
 
 _FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
+
+Minibatches = list[Tensor | None]
+"""Rows of each step; None stands for the whole set."""
 
 
 class Moments(NamedTuple):
@@ -47,10 +52,8 @@ class PhaseStates(NamedTuple):
     personal: OptimiserState
 
 
-class Optimiser(BaseModel):
+class Optimiser(StrictSettings):
     """How a client turns gradients into steps."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["sgd", "adamw"] = "sgd"
     """Plain gradients, or AdamW with moments that each client keeps."""
@@ -134,3 +137,19 @@ def clipped(gradient: Tensor, longest: float) -> Tensor:
     """The gradient, shortened to a length if it is longer (Pascanu et al., 2013)."""
     length: Tensor = torch.linalg.vector_norm(gradient)
     return gradient * (longest / length).clamp_max(1)
+
+
+def descend(
+    loss: Callable[[dict[str, Tensor], Tensor | None], Tensor],
+    parameters: Mapping[str, Tensor],
+    rate: Tensor,
+    minibatches: Minibatches,
+    optimiser: Optimiser,
+    state: OptimiserState,
+) -> tuple[dict[str, Tensor], OptimiserState]:
+    """Steps on the loss of a minibatch's rows, where a method's loss needs more than logits."""
+    moved = dict(parameters)
+    for rows in minibatches:
+        directions, state = optimiser.directions(moved, grad(loss)(moved, rows), state)
+        moved = {name: value - rate * directions[name] for name, value in moved.items()}
+    return moved, state

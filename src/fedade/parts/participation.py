@@ -51,9 +51,6 @@ class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State
     def reads_reference(self) -> bool:
         return "reference" in OBJECTIVES[self.objective].examples
 
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
-
     def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
         return state, fixed_plan(ctx, self.rate.mid, self.prior)
 

@@ -12,13 +12,12 @@ from torch.func import grad
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.method import ClientContext, Plan
 from fedade.core.normalisation import FROZEN, Normalisation, RecordingStatistics, Statistics
-from fedade.core.split import Parameters
-from fedade.core.vectors import Layout
+from fedade.core.split import Layout, Parameters
 from fedade.maths.counter import permutation, uniform
 from fedade.maths.losses import class_weights
 from fedade.parts.norm_layers import follow
 from fedade.parts.objectives import Examples, Material, Objective
-from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
+from fedade.parts.optimisers import SGD, Minibatches, Optimiser, OptimiserState
 from fedade.parts.rates import EVEN, Paces
 
 Seen = dict[str, Statistics]
@@ -26,8 +25,6 @@ Features = dict[Examples, Tensor]
 Step = TypeVar("Step")
 Loss = Callable[[dict[str, Tensor], Step, Tensor], tuple[Tensor, Seen]]
 """From parameters, what a step reads and class frequencies: a loss, and the statistics that normalisation saw."""
-Minibatches = list[Tensor | None]
-"""Rows of each step; None stands for the whole set."""
 PersonalStep = tuple[Tensor | None, Features]
 """Its rows, and the features of those that were drawn."""
 ReferenceDraws = Literal["epoch", "prior"]

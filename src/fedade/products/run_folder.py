@@ -21,14 +21,14 @@ from fedade.experiments.cell import Cell, cells_of
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.reporting.figures import figures, save
 from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import origin
+from fedade.reporting.page.grids import origin
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.rendering import document
 from fedade.reporting.results import Result, rows, run_tables
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
-from fedade.scenarios.own_testbed import OWN_STREAMS, OwnTestbed
+from fedade.scenarios.own_streams import OWN_STREAMS, OwnTestbed
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,15 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, Field
 
+from fedade.core.choices import StrictSettings
 from fedade.core.errors import FedadeError
 from fedade.reporting import names
 from fedade.reporting.comparison import paired
 from fedade.reporting.grid import grid
 from fedade.reporting.rendering import markdown_lines, markdown_table
-from fedade.reporting.result_lines import Line, labels_of, outcome, seeds_of
-from fedade.reporting.result_pivot import Pivot
+from fedade.reporting.result_lines import Line, Pivot, labels_of, outcome, seeds_of
 from fedade.reporting.results import rows, run_table
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.reporting.tables import comparison_table, published
@@ -33,22 +33,20 @@ Listed = Annotated[tuple[str | int | float, ...], BeforeValidator(_listed)]
 Headed = Annotated[dict[str, str | None], BeforeValidator(_headed)]
 
 
-class TableSpec(BaseModel):
+class TableSpec(StrictSettings):
     """What a table shows of some files of results."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: Annotated[tuple[str, ...], BeforeValidator(_listed)]
     table: Literal["accuracy", "compared", "paired", "run", "text"] = "accuracy"
     """Rows by columns; ranks and tests of all rows; two rows by seeds; the table of a run; cells with a text."""
-    where: dict[str, Listed] = {}
+    where: dict[str, Listed] = Field({})
     """Labels, and the values of which a line must have one."""
     row: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ("row",)
     """Labels by which rows are told apart."""
-    rows: Headed = {}
+    rows: Headed = Field({})
     """Which rows, in this order, perhaps under other names; all where none is named. The same for columns."""
     column: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ("schedule",)
-    columns: Headed = {}
+    columns: Headed = Field({})
     value: str = "accuracy_post"
     """What is measured, or `share`, the part of the oracle's gain."""
     decimals: int = 2

@@ -11,13 +11,13 @@ from pathlib import Path
 import filelock
 
 from fedade.core import storage, trace
-from fedade.core.devices import release_memory
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
+from fedade.core.threads import release_memory
 from fedade.core.trace import Rows
 from fedade.core.version import __version__
 from fedade.data.locate import search_path
@@ -29,7 +29,7 @@ from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, discard, rea
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
 from fedade.scenarios.building import Testbed, build_testbed
-from fedade.scenarios.own_testbed import OwnTestbed
+from fedade.scenarios.own_streams import OwnTestbed
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS

@@ -79,16 +79,9 @@ def deploy(
             storage.save_tensors(weights, trained, described)
         parameters = {name: value.to(device) for name, value in storage.load_tensors(weights)[0].items()}
         prior = torch.from_numpy(source_prior(settings.source, dataset.num_classes)).float()
-        held_out = parts.held_out
+        known, size = parts.held_out, settings.reference_size
         measured_deployment(
-            network.to(device),
-            split,
-            parameters,
-            held_out.inputs,
-            held_out.labels,
-            prior,
-            settings.reference_size,
-            device,
+            network.to(device), split, parameters, known.inputs, known.labels, prior, size, device
         ).save(path, described)
     deployed = load_deployment(path, network, split).to(device)
     encoded = deployed.network.encode(deployed.reference.inputs)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fedade.client_map import loop, side_by_side
 from fedade.core.deployment import Deployment
-from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
 from fedade.core.network import HasBase
+from fedade.core.threads import to_device
 from fedade.data.corruptions.corrupting import corrupted_pool, digest_of
 from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD
 from fedade.data.dataset import Dataset, Labelled

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
+from fedade.core.threads import to_device
 from fedade.data.corruptions.registry import MAX_SEVERITY
 from fedade.maths.schedules import SCHEDULES
 from fedade.maths.shift_weights import weights as schedule_weights

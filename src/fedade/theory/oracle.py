@@ -8,14 +8,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.choices import StrictSettings
 from fedade.core.deployment import Deployment
-from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
+from fedade.core.threads import to_device
 from fedade.maths.priors.reweighting import reweight
 from fedade.maths.signals.dynamics import directions
 from fedade.parts.priors import calibrated_probabilities
@@ -31,10 +32,8 @@ _VIEWS_KEPT = 16
 """Views of the pool whose features are kept."""
 
 
-class TheorySettings(BaseModel):
+class TheorySettings(StrictSettings):
     """How much is measured; the rest of a run is looked at through its trace."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     clients: int = Field(8, ge=1)
     """Clients whose losses and features are measured, drawn once."""

@@ -24,10 +24,9 @@ from fedade.reporting.figures import save
 from fedade.reporting.outcomes import Label
 from fedade.runner.clocks import build_clock, client_maps
 from fedade.scenarios.building import build_testbed
-from fedade.theory.figures import regret_over_signal, regret_over_time
 from fedade.theory.measures import RecordedRun, measures_of, panel
 from fedade.theory.oracle import Oracle, TheorySettings, oracle_of
-from fedade.theory.page import theory_markdown
+from fedade.theory.page import regret_over_signal, regret_over_time, theory_markdown
 from fedade.theory.replay import replay
 from fedade.theory.results import COMPARATORS, TheoryResult, theory_csv
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions.draws import Draws
-from fedade.data.corruptions.pixels import ByteImages
+from fedade.data.corruptions.pixels import ByteImages, Draws
 from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY
 
 SMALLEST_SIDE, LARGEST_SIDE = 16, 128

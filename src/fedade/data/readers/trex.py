@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.data.checksums import damaged
 
 zstandard: Any = OptionalModule("zstandard", "text")

@@ -1,4 +1,5 @@
-"""Every kind of shift: which method can be used without knowing it, and what each part of Fed-ADE+ does."""
+"""Every kind of shift: which method can be used without knowing it, and what each part of Fed-ADE+ does; and methods
+and protocols of the field, where what comes when is told beside every number, since results hang on it."""
 
 from collections.abc import Sequence
 
@@ -67,3 +68,59 @@ KINDS_OF_SHIFT = Suite(
     (0, 1, 2, 3, 4),
 )  # fmt: skip
 KINDS_PARTS = Suite("kinds-parts", "Fed-ADE+ with a part more or less, under every kind of shift", _parts)
+
+
+STREAMS = {
+    "drift": ("label", "covariate", "both", "none"),
+    "continual": ("covariate", "both"),
+    "correlated": ("label", "covariate", "both", "none"),
+    "mixed": ("covariate", "both"),
+    "once": ("label", "covariate", "both", "none"),
+    "own-pace": ("label", "covariate", "both"),
+    "late": ("label", "covariate", "both"),
+    "markov i1n1": ("both",),
+    "markov n1n1": ("both",),
+    "markov nunu": ("both",),
+}
+"""Protocols, with the place in UniTTA's grid after the name, and the kinds under which they differ from the others."""
+
+_METHODS = (
+    "bn-adapt", "tent", "sar", "cotta", "atp", "lame", "note", "rotta", "delta", "roid", "tribe", "hybrid-ttn",
+    "unitta", "deyo", "poem", "fed-the-plus", "fed-ctta", "pfed-bbn", "fed-tsa", "prior-em", "fed-ade",
+    "fed-ade-plus", "fed-ade-plus-federated",
+)  # fmt: skip
+
+_ROWS = (
+    *YARDSTICKS,
+    SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
+    *(SuiteRow(name, name) for name in _METHODS),
+)
+
+
+def _protocol(stream: str) -> dict[str, str]:
+    """Settings of a protocol by its name here."""
+    name, _, place = stream.partition(" ")
+    return {"stream": name, **({"markov": place} if place else {})}
+
+
+def _field(seeds: Sequence[int]) -> list[Cell]:
+    return [
+        cell
+        for data in ("cifar10", "cifar100")
+        for stream, kinds in STREAMS.items()
+        for kind in kinds
+        for cell in grid(
+            "field",
+            (f"{data}-{KINDS[kind]}",),
+            _ROWS,
+            seeds,
+            ("lin",),
+            changes={"scenario": {"kind": kind, "samples": SAMPLES, **_protocol(stream)}},
+            varied={"stream": stream},
+        )
+    ]
+
+
+FIELD = Suite(
+    "field", "the field's methods under the field's protocols, the protocol beside each number", _field, (0, 1, 2, 3, 4)
+)

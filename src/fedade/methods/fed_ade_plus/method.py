@@ -27,6 +27,7 @@ from fedade.kernels import mapped
 from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature, reweight
 from fedade.methods.fed_ade_plus import regimes
+from fedade.methods.fed_ade_plus.class_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
     FEATURE_BIAS,
     Corrected,
@@ -40,7 +41,6 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     uncorrected_bias,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
-from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
 from fedade.methods.fed_ade_plus.shared_conditions import Report
 from fedade.parts.composition import own_model, trainable_shared

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 
 from fedade.core.errors import FedadeError, first_line
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.core.paths import cache_dir
 
 transformers: Any = OptionalModule("transformers", "text")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 
 transformers: Any = OptionalModule("transformers", "text")
 

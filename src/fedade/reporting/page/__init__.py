@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from fedade.reporting.page.markup import facts_list, notices, table_markup
+from fedade.reporting.page.grids import facts_list, notices, table_markup
 from fedade.reporting.page.scenes import PackedScenes
 from fedade.reporting.table_model import Table
 
