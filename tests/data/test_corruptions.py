@@ -13,7 +13,7 @@ from natural_images import IMAGES, Pixels, natural_images
 from scipy import ndimage
 
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions import blur, corrupting, digital, opencv
+from fedade.data.corruptions import blur, corrupting, digital, pixels
 from fedade.data.corruptions.corrupting import corrupt, corrupted_pool
 from fedade.data.corruptions.pixels import levels, unit
 from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD
@@ -270,4 +270,4 @@ def test_a_bad_seed_is_named():
 def test_missing_opencv_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(FedadeError, match=r"pip install 'fedade\[vision\]'"):
-        _ = opencv.cv2.cvtColor
+        _ = pixels.cv2.cvtColor

@@ -1,11 +1,8 @@
 """The figures that need runs: sensitivity to the rate's bounds, to how much clients differ, and to labelled data."""
 
-from collections.abc import Sequence
-
-from fedade.experiments.cell import Cell
 from fedade.experiments.presets import PRINTED
 from fedade.experiments.suites.comparisons import BENCHMARKS
-from fedade.experiments.suites.grid import ROWS, YARDSTICKS, Suite, SuiteRow, grid
+from fedade.experiments.suites.grid import ROWS, YARDSTICKS, Block, Suite, SuiteRow
 from fedade.reporting.names import PAPER_BOUNDS
 
 LOWS = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
@@ -35,52 +32,40 @@ def _fixed(rate: float) -> SuiteRow:
     return SuiteRow("FixLR", "fix-lr-mid", {**PRINTED, "rate": bounds}, {"rate": rate})
 
 
-def _fig_lr(seeds: Sequence[int]) -> list[Cell]:
-    paper_low, paper_high = PAPER_BOUNDS.values()
-    rows = [
-        *(_bounds(low, paper_high) for low in LOWS),
-        *(_bounds(paper_low, high) for high in HIGHS if high != paper_high),
-        *(_fixed(rate) for rate in sorted({*LOWS, *HIGHS})),
-        YARDSTICKS[0],
-    ]
-    return grid("fig-lr", BENCHMARKS, rows, seeds)
-
-
-def _fig_dirichlet(seeds: Sequence[int]) -> list[Cell]:
-    rows = (ROWS["fix-lr-mid"], ROWS["fed-ade"], *YARDSTICKS)
-    return [
-        cell
-        for alpha in ALPHAS
-        for cell in grid(
-            "fig-dirichlet",
+_LOW, _HIGH = PAPER_BOUNDS.values()
+_RATES = (
+    *(_bounds(low, _HIGH) for low in LOWS),
+    *(_bounds(_LOW, high) for high in HIGHS if high != _HIGH),
+    *(_fixed(rate) for rate in sorted({*LOWS, *HIGHS})),
+    YARDSTICKS[0],
+)
+FIG_LR = Suite("fig-lr", "sensitivity of Fed-ADE to the bounds of its learning rate", [Block(BENCHMARKS, _RATES)])
+FIG_DIRICHLET = Suite(
+    "fig-dirichlet",
+    "how much clients differ, and what that does to methods",
+    [
+        Block(
             ("cifar10-label",),
-            rows,
-            seeds,
+            (ROWS["fix-lr-mid"], ROWS["fed-ade"], *YARDSTICKS),
             changes={"scenario": {"alpha": alpha}},
             varied={"alpha": alpha},
         )
-    ]
-
-
-def _fig_labelled(seeds: Sequence[int]) -> list[Cell]:
-    return [
-        cell
-        for size in SIZES
-        for cell in grid(
-            "fig-labelled",
+        for alpha in ALPHAS
+    ],
+)
+FIG_LABELLED = Suite(
+    "fig-labelled",
+    "how many labelled images a client needs, for body and head",
+    [
+        Block(
             ("cifar10-label",),
             (*PARTS, *YARDSTICKS),
-            seeds,
             ("lin", "squ"),
-            changes={"scenario": {"reference_size": size}, "method": {"fed-ade": {"batch_size": size}}},
+            {"scenario": {"reference_size": size}, "method": {"fed-ade": {"batch_size": size}}},
             varied={"labelled": size},
         )
-    ]
-
-
-FIG_LR = Suite("fig-lr", "sensitivity of Fed-ADE to the bounds of its learning rate", _fig_lr)
-FIG_DIRICHLET = Suite("fig-dirichlet", "how much clients differ, and what that does to methods", _fig_dirichlet)
-FIG_LABELLED = Suite(
-    "fig-labelled", "how many labelled images a client needs, for body and head", _fig_labelled, (100, 101)
+        for size in SIZES
+    ],
+    (100, 101),
 )
-FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", lambda _: [])
+FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", ())

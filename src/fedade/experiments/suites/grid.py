@@ -1,6 +1,6 @@
 """Suites as lists of cells: rows on presets, schedules and seeds; rows that several tables have; `--only key=value`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedade.core.errors import FedadeError
@@ -25,34 +25,37 @@ class SuiteRow:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Some rows on some presets, with settings of these changed."""
+
+    presets: Sequence[str]
+    rows: Sequence[SuiteRow]
+    schedules: Sequence[str] = PAPER_SCHEDULES
+    changes: Settings = field(default_factory=dict)
+    varied: Mapping[str, Label] = field(default_factory=dict)
+    """Labels that tell its scenarios from those of the suite's other blocks."""
+
+
+@dataclass(frozen=True)
 class Suite:
     """A table or a figure as a list of cells."""
 
     name: str
     summary: str
-    cells: Callable[[Sequence[int]], list[Cell]]
-    """The cells of some seeds."""
+    blocks: Sequence[Block]
     seeds: tuple[int, ...] = (0, 1, 2)
     """Which seeds, unless others are asked for."""
 
-
-def grid(
-    suite: str,
-    presets: Sequence[str],
-    rows: Sequence[SuiteRow],
-    seeds: Sequence[int],
-    schedules: Sequence[str] = PAPER_SCHEDULES,
-    changes: Settings | None = None,
-    varied: Mapping[str, Label] | None = None,
-) -> list[Cell]:
-    """Every row on every preset, schedule and seed; cells of one scenario are neighbours."""
-    return [
-        _cell(suite, below, schedule, row, seed, varied or {})
-        for below in (merged(PRESETS[preset](), changes or {}) for preset in presets)
-        for schedule in schedules
-        for seed in seeds
-        for row in rows
-    ]
+    def cells(self, seeds: Sequence[int]) -> list[Cell]:
+        """Every row on every preset, schedule and seed of its block; cells of one scenario are neighbours."""
+        return [
+            _cell(self.name, below, schedule, row, seed, block.varied)
+            for block in self.blocks
+            for below in (merged(PRESETS[preset](), block.changes) for preset in block.presets)
+            for schedule in block.schedules
+            for seed in seeds
+            for row in block.rows
+        ]
 
 
 def _cell(suite: str, below: Settings, schedule: str, row: SuiteRow, seed: int, varied: Mapping[str, Label]) -> Cell:

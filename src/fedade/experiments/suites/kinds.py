@@ -3,8 +3,7 @@ and protocols of the field, where what comes when is told beside every number, s
 
 from collections.abc import Sequence
 
-from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import PAPER, PAPER_SCHEDULES, YARDSTICKS, Suite, SuiteRow, grid
+from fedade.experiments.suites.grid import PAPER, PAPER_SCHEDULES, YARDSTICKS, Block, Suite, SuiteRow
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""
@@ -30,44 +29,35 @@ _PARTS = (
 )
 
 
-def _cells(
-    suite: str, dataset: str, rows: Sequence[SuiteRow], seeds: Sequence[int], schedules: Sequence[str], samples: int
-) -> list[Cell]:
+def _blocks(dataset: str, rows: Sequence[SuiteRow], schedules: Sequence[str], samples: int) -> list[Block]:
     return [
-        cell
-        for kind, images in KINDS.items()
-        for cell in grid(
-            suite,
+        Block(
             (f"{dataset}-{images}",),
             rows,
-            seeds,
             # Without a shift a schedule says nothing.
             schedules[:1] if kind == "none" else schedules,
-            changes={"scenario": {"kind": kind, "samples": samples}},
+            {"scenario": {"kind": kind, "samples": samples}},
             varied={"samples": samples},
         )
+        for kind, images in KINDS.items()
     ]
-
-
-def _kinds(seeds: Sequence[int]) -> list[Cell]:
-    rows = (*_UNSUPERVISED, *YARDSTICKS)
-    cells = [
-        cell
-        for data in ("cifar10", "cifar100")
-        for cell in _cells("kinds", data, rows, seeds, PAPER_SCHEDULES, SAMPLES)
-    ]
-    return [*cells, *_cells("kinds", "cifar10", rows, seeds, PAPER_SCHEDULES, FEW_SAMPLES)]
-
-
-def _parts(seeds: Sequence[int]) -> list[Cell]:
-    return _cells("kinds-parts", "cifar10", (*_PARTS, *YARDSTICKS), seeds, ("lin", "squ"), SAMPLES)
 
 
 KINDS_OF_SHIFT = Suite(
-    "kinds", "every method under label shift, covariate shift, both and none, also with small batches", _kinds,
+    "kinds",
+    "every method under label shift, covariate shift, both and none, also with small batches",
+    [
+        block
+        for data, samples in (("cifar10", SAMPLES), ("cifar100", SAMPLES), ("cifar10", FEW_SAMPLES))
+        for block in _blocks(data, (*_UNSUPERVISED, *YARDSTICKS), PAPER_SCHEDULES, samples)
+    ],
     (0, 1, 2, 3, 4),
-)  # fmt: skip
-KINDS_PARTS = Suite("kinds-parts", "Fed-ADE+ with a part more or less, under every kind of shift", _parts)
+)
+KINDS_PARTS = Suite(
+    "kinds-parts",
+    "Fed-ADE+ with a part more or less, under every kind of shift",
+    _blocks("cifar10", (*_PARTS, *YARDSTICKS), ("lin", "squ"), SAMPLES),
+)
 
 
 STREAMS = {
@@ -103,24 +93,20 @@ def _protocol(stream: str) -> dict[str, str]:
     return {"stream": name, **({"markov": place} if place else {})}
 
 
-def _field(seeds: Sequence[int]) -> list[Cell]:
-    return [
-        cell
+FIELD = Suite(
+    "field",
+    "the field's methods under the field's protocols, the protocol beside each number",
+    [
+        Block(
+            (f"{data}-{KINDS[kind]}",),
+            _ROWS,
+            ("lin",),
+            {"scenario": {"kind": kind, "samples": SAMPLES, **_protocol(stream)}},
+            varied={"stream": stream},
+        )
         for data in ("cifar10", "cifar100")
         for stream, kinds in STREAMS.items()
         for kind in kinds
-        for cell in grid(
-            "field",
-            (f"{data}-{KINDS[kind]}",),
-            _ROWS,
-            seeds,
-            ("lin",),
-            changes={"scenario": {"kind": kind, "samples": SAMPLES, **_protocol(stream)}},
-            varied={"stream": stream},
-        )
-    ]
-
-
-FIELD = Suite(
-    "field", "the field's methods under the field's protocols, the protocol beside each number", _field, (0, 1, 2, 3, 4)
+    ],
+    (0, 1, 2, 3, 4),
 )
