@@ -13,7 +13,19 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from fedade.checking import trials
+from fedade.checking.trials import (
+    AsIfRecorded,
+    MethodTrial,
+    TrialScenarios,
+    beginning,
+    clock,
+    final_world,
+    only,
+    require,
+    require_same_rows,
+    require_same_tensors,
+    run,
+)
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
 from fedade.core.errors import first_line
@@ -22,28 +34,26 @@ from fedade.core.scenario import Batch, Streams
 from fedade.core.seeds import Seeds
 from fedade.engine.scoring import LABELLED_COLUMNS
 
-Check = Callable[[trials.MethodTrial], None]
+Check = Callable[[MethodTrial], None]
 SCORES = ("accuracy_pre", "accuracy_post", "true_prior", *LABELLED_COLUMNS)
 
 
-def is_a_method(trial: trials.MethodTrial) -> None:
+def is_a_method(trial: MethodTrial) -> None:
     """Settings are frozen, and a card says what the method is."""
     method = trial.method
-    trials.require(
-        isinstance(method, Method), f"{type(method).__name__} does not derive from fedade.core.method.Method"
-    )
-    trials.require(method.card.summary and method.card.paper, "its card has no summary or no paper")
+    require(isinstance(method, Method), f"{type(method).__name__} does not derive from fedade.core.method.Method")
+    require(method.card.summary and method.card.paper, "its card has no summary or no paper")
     try:
         method.anything = 1  # type: ignore[attr-defined]
     except ValidationError:
         return
-    trials.require(False, "its settings can be changed after it was made; keep model_config frozen")
+    require(False, "its settings can be changed after it was made; keep model_config frozen")
 
 
-def same_bits(trial: trials.MethodTrial) -> None:
+def same_bits(trial: MethodTrial) -> None:
     """The same seed gives the same bits."""
-    again = trials.run(trial.method, trial.scenarios.usual)
-    trials.require_same_rows(trial.usual_run.rows, again, "two runs of one seed differ")
+    again = run(trial.method, trial.scenarios.usual)
+    require_same_rows(trial.usual_run.rows, again, "two runs of one seed differ")
 
 
 @dataclass(frozen=True)
@@ -61,17 +71,15 @@ class Relabelled:
         return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
 
 
-def hidden_labels_stay_hidden(trial: trials.MethodTrial) -> None:
+def hidden_labels_stay_hidden(trial: MethodTrial) -> None:
     """Hidden labels change the score and nothing else, unless the card says oracle."""
     usual, honest = trial.scenarios.usual, trial.usual_run.rows
     relabelled: Any = Relabelled(usual.streams)
-    other = trials.run(trial.method, replace(usual, streams=relabelled))
+    other = run(trial.method, replace(usual, streams=relabelled))
     scores = zip(honest, other, strict=True)
-    trials.require(
-        any((one["accuracy_post"] != two["accuracy_post"]).any() for one, two in scores), "labels change no score"
-    )
+    require(any((one["accuracy_post"] != two["accuracy_post"]).any() for one, two in scores), "labels change no score")
     if not trial.method.card.oracle:
-        trials.require_same_rows(honest, other, "what a method does depends on hidden labels", but=SCORES)
+        require_same_rows(honest, other, "what a method does depends on hidden labels", but=SCORES)
 
 
 @dataclass(frozen=True)
@@ -102,28 +110,28 @@ class PermutedSeeds(Seeds):
         return super().number(purpose, **coordinates)
 
 
-def clients_are_symmetric(trial: trials.MethodTrial) -> None:
+def clients_are_symmetric(trial: MethodTrial) -> None:
     """Permuting clients permutes the results."""
     usual, order = trial.scenarios.usual, np.array([3, 1, 0, 2])
-    straight = trials.run(trial.method, usual, participation=1.0)
+    straight = run(trial.method, usual, participation=1.0)
     streams: Any = Permuted(usual.streams, order)
     references = usual.references
     if references is not None:
         references = references._replace(rows=references.rows[torch.from_numpy(order)])
     other = replace(usual, streams=streams, references=references)
-    moved = replace(trials.clock(trial.method, other, participation=1.0), seeds=PermutedSeeds(0, tuple(order.tolist())))
+    moved = replace(clock(trial.method, other, participation=1.0), seeds=PermutedSeeds(0, tuple(order.tolist())))
     for one, two in zip(straight, moved.run(moved.beginning()), strict=True):
         for name in one.keys() - {"client"}:
             # Sums over clients are taken in another order, so rounding differs and may turn a tie.
             limit = 0.11 if name.startswith("accuracy") else 1e-4
             same = np.allclose(one[name][order], two[name], atol=limit, rtol=1e-3)
-            trials.require(same, f"column {name} depends on the order of the clients")
+            require(same, f"column {name} depends on the order of the clients")
 
 
-def nothing_is_mutated(trial: trials.MethodTrial) -> None:
+def nothing_is_mutated(trial: MethodTrial) -> None:
     """State, plan, shared layers and deployment are never written to."""
     method, scenario = trial.method, trial.scenarios.usual
-    world = trials.only(trials.beginning(method, scenario))
+    world = only(beginning(method, scenario))
     state, deployment = tree.take(world.clients, 0), scenario.deployment
     given = (state, world.server, deployment.parameters, tuple(deployment.reference))
     kept, key = tree.tree_map(torch.clone, given), torch.tensor(5)
@@ -143,58 +151,56 @@ def nothing_is_mutated(trial: trials.MethodTrial) -> None:
             )
             personal = context(RoundContext, server, downlink=tree.take(told, 0))
             federated.personalise(personal, moved, planned)
-            trials.require_same_tensors((new, plan), before, "a round changes the state or plan that it was given")
+            require_same_tensors((new, plan), before, "a round changes the state or plan that it was given")
         method.predict(context(ClientContext, world.server), new)
-    trials.require_same_tensors(given, kept, "state, shared layers or deployment are changed in place")
+    require_same_tensors(given, kept, "state, shared layers or deployment are changed in place")
 
 
-def states_can_be_stored(trial: trials.MethodTrial) -> None:
+def states_can_be_stored(trial: MethodTrial) -> None:
     """State survives save and load."""
-    world, fresh = trial.usual_run.world, trials.only(trials.beginning(trial.method, trial.scenarios.usual))
+    world, fresh = trial.usual_run.world, only(beginning(trial.method, trial.scenarios.usual))
     named = tree.to_named(world.clients, "clients") | tree.to_named(world.server, "server")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "world.safetensors"
         storage.save_tensors(path, named, {"timestep": str(world.timestep)})
         loaded, _ = storage.load_tensors(path)
     read = tree.from_named(fresh.clients, loaded, "clients"), tree.from_named(fresh.server, loaded, "server")
-    trials.require_same_tensors(read, (world.clients, world.server), "what was stored is not what was there")
+    require_same_tensors(read, (world.clients, world.server), "what was stored is not what was there")
 
 
-def columns_are_finite(trial: trials.MethodTrial) -> None:
+def columns_are_finite(trial: MethodTrial) -> None:
     """Diagnostics are finite and one per client; priors are distributions."""
     num_clients = trial.scenarios.usual.streams.num_clients
     for rows in trial.usual_run.rows:
         for name, values in rows.items():
-            trials.require(len(values) == num_clients, f"column {name} is not one value per client")
-            trials.require(np.isfinite(values).all(), f"column {name} is not finite")
+            require(len(values) == num_clients, f"column {name} is not one value per client")
+            require(np.isfinite(values).all(), f"column {name} is not finite")
         if "prior" in rows:
-            trials.require((rows["prior"] >= 0).all(), "a prior is negative")
-            trials.require(np.allclose(rows["prior"].sum(1), 1, atol=1e-5), "a prior does not sum to 1")
+            require((rows["prior"] >= 0).all(), "a prior is negative")
+            require(np.allclose(rows["prior"].sum(1), 1, atol=1e-5), "a prior does not sum to 1")
 
 
-def single_samples_are_enough(trial: trials.MethodTrial) -> None:
+def single_samples_are_enough(trial: MethodTrial) -> None:
     """Batches of one sample give finite columns."""
-    for rows in trials.run(trial.method, trial.scenarios.single_samples):
+    for rows in run(trial.method, trial.scenarios.single_samples):
         broken = [name for name, values in rows.items() if not np.isfinite(values).all()]
-        trials.require(not broken, f"with one sample per batch {', '.join(broken)} is not finite")
+        require(not broken, f"with one sample per batch {', '.join(broken)} is not finite")
 
 
-def clients_together_are_clients_alone(trial: trials.MethodTrial) -> None:
+def clients_together_are_clients_alone(trial: MethodTrial) -> None:
     """The vectorised map and the loop agree on everything that a run leaves behind."""
-    alone = trials.final_world(trial.method, trial.scenarios.usual, vectorised=False)
+    alone = final_world(trial.method, trial.scenarios.usual, vectorised=False)
     for one, other in zip(_leaves(trial.usual_run.world), _leaves(alone), strict=True):
         # A rounding may fall on the other side of what half precision, in which servers store much, can tell apart.
         coarse = torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0
         close = torch.allclose(one, other, max(1e-4, 2 * coarse), 1e-5, equal_nan=True)
-        trials.require(close, "torch.func.vmap over clients gives another state than one client after the other")
+        require(close, "torch.func.vmap over clients gives another state than one client after the other")
 
 
-def steps_can_be_recorded(trial: trials.MethodTrial) -> None:
+def steps_can_be_recorded(trial: MethodTrial) -> None:
     """No step reads a value back, so that a GPU can replay it as a CUDA graph."""
-    watched = replace(trials.clock(trial.method, trial.scenarios.usual), execution=trials.AsIfRecorded())
-    for _ in islice(
-        watched.advance(trials.beginning(trial.method, trial.scenarios.usual)), 2
-    ):  # watched from the second on
+    watched = replace(clock(trial.method, trial.scenarios.usual), execution=AsIfRecorded())
+    for _ in islice(watched.advance(beginning(trial.method, trial.scenarios.usual)), 2):  # watched from the second on
         pass
 
 
@@ -219,9 +225,9 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-def checked(method: Method, scenarios: trials.TrialScenarios) -> Iterator[tuple[str, str | None]]:
+def checked(method: Method, scenarios: TrialScenarios) -> Iterator[tuple[str, str | None]]:
     """The name of every check, and why it failed, as they end."""
-    trial = trials.MethodTrial(method, scenarios)
+    trial = MethodTrial(method, scenarios)
     for name, check in CHECKS.items():
         try:
             check(trial)

@@ -65,6 +65,12 @@ def column(table: pa.Table, name: str) -> NDArray[Any]:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
+def mean(values: NDArray[Any]) -> float | None:
+    """Over the rows that have it: a client of a real network that was away has none."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
+
+
 def where(table: pa.Table, **equal: object) -> pa.Table:
     keep = np.ones(len(table), dtype=bool)
     for name, value in equal.items():

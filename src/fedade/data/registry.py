@@ -140,6 +140,7 @@ def check(name: str, data_dir: Path | None = None) -> dict[str, Any]:
     clean = spec.clean if isinstance(spec, CorruptedSpec) else spec
     folder = clean.where(data_dir) if clean else None
     files = clean.verdicts(data_dir) if clean else {}
+    arrays = spec.corruptions_folder(data_dir) if isinstance(spec, CorruptedSpec) else None
     return {
         "name": name,
         "where": str(folder) if folder else None,
@@ -150,12 +151,7 @@ def check(name: str, data_dir: Path | None = None) -> dict[str, Any]:
         "partial": dataset.partial,
         "files": files,
         "verified": bool(files) and set(files.values()) == {"verified"},
-        "corruptions": _readable_corruptions(spec, data_dir) if isinstance(spec, CorruptedSpec) else [],
+        "corruptions": [
+            name for name in PUBLISHED if arrays and cifar_c.read_corruption(arrays, name, severity=1) is not None
+        ],
     }
-
-
-def _readable_corruptions(spec: CorruptedSpec, data_dir: Path | None) -> list[str]:
-    folder = spec.corruptions_folder(data_dir)
-    if folder is None:
-        return []
-    return [name for name in PUBLISHED if cifar_c.read_corruption(folder, name, severity=1) is not None]

@@ -24,8 +24,6 @@ from fedade.engine.execution import Direct, Execution, Running
 from fedade.engine.pending import PendingRows, collect
 from fedade.engine.steps import Maps, Scores, StepBatch, Steps
 
-__all__ = ["Clock", "Federation", "Maps", "Rounds", "World"]
-
 
 class Federation(NamedTuple):
     """Clients with streams of their own, a server, and the seeds of all their draws."""

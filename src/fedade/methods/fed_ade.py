@@ -162,8 +162,12 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         current, signals = self._measure.update(
             deployment, state.previous, probabilities, network.summarise(features), ctx.key, self.use_unc, self.use_rep
         )
+        if isinstance(state.replayed, Tensor):
+            rate = replayed_rate(state.replayed, ctx.key)
+        else:
+            rate = self.rate.rate(self.pace, self.signal.stretched(signals.combined))
         plan = {
-            "learning_rate": self._rate(state.replayed, signals.combined, ctx.key),
+            "learning_rate": rate,
             "s_unc": signals.unc,
             "s_rep": signals.rep,
             "s": signals.combined,
@@ -211,11 +215,6 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     @property
     def _needs_prior(self) -> bool:
         return "reference" in OBJECTIVES[self.objective].examples
-
-    def _rate(self, replayed: Tensor | tuple[()], signal: Tensor, key: Tensor) -> Tensor:
-        if isinstance(replayed, Tensor):
-            return replayed_rate(replayed, key)
-        return self.rate.rate(self.pace, self.signal.stretched(signal))
 
     @property
     def _measure(self) -> Measure:

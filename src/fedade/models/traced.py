@@ -91,6 +91,7 @@ class FusedChain:
 
 
 Step = fx.Node | FusedChain
+ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def traced(module: nn.Module, inputs: Tensor) -> TracedPass | None:
             plan = TracedPass(graph, steps, _unused_after(steps))
             if not plan.fused_modules():
                 return None
-            same = _same(plan.run(module, inputs), module(inputs))
+            same = rounds_to(plan.run(module, inputs), module(inputs))
         except Exception:  # noqa: BLE001 - whatever a stranger's code does with a stand-in for a tensor
             return None
     return plan if same else None
@@ -183,10 +184,11 @@ def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
     return [name for name in names if name in known], [name for name in names if name not in known]
 
 
-def _same(ours: Any, theirs: Any) -> bool:
+def rounds_to(ours: Any, theirs: Any) -> bool:
+    """Whether two outputs differ by no more than rounding, in units of the largest entry."""
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or ours.shape != theirs.shape:
         return False
-    return torch.allclose(ours, theirs, 0, 1e-3 * float(theirs.abs().max()))
+    return torch.allclose(ours, theirs, 0, ROUNDING * float(theirs.abs().max()))
 
 
 def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:

@@ -1,13 +1,13 @@
 """What participants do alike: the two steps of a round of Algorithm 1, and all of a baseline with a fixed rate."""
 
 from types import MappingProxyType
-from typing import Generic, NamedTuple
+from typing import ClassVar, Generic, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.method import ClientContext, Deployment, FederatedMethod, Plan, RoundContext, State
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, State
 from fedade.core.split import Parameters
 from fedade.parts.composition import own_model, trainable, trainable_part, trainable_personal
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
@@ -38,6 +38,10 @@ def fixed_plan(ctx: ClientContext, rate: float, estimator: Estimator) -> Plan:
 class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State]):
     """A federated baseline that descends Fed-ADE's label-free objective at its middle rate."""
 
+    summary: ClassVar[str]
+    paper: ClassVar[str]
+    """Of its card."""
+
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
     prior: Estimator = "simplex_ls"
@@ -48,8 +52,9 @@ class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State
     optimiser: Optimiser = Optimiser()
 
     @property
-    def reads_reference(self) -> bool:
-        return "reference" in OBJECTIVES[self.objective].examples
+    def card(self) -> Card:
+        labelled = "reference" in OBJECTIVES[self.objective].examples
+        return Card(self.summary, self.paper, reference=labelled, reads_deployed=True)
 
     def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
         return state, fixed_plan(ctx, self.rate.mid, self.prior)

@@ -79,16 +79,12 @@ _QUESTION = (
 )
 
 
-def is_suite(folder: Path) -> bool:
-    return (folder / SUITE).is_file()
-
-
 def write_any_report(folder: Path) -> Path:
-    return write_suite_report(folder) if is_suite(folder) else write_report(folder)
+    return write_suite_report(folder) if (folder / SUITE).is_file() else write_report(folder)
 
 
 def printed_tables(folder: Path, fmt: str) -> str:
-    if not is_suite(folder):
+    if not (folder / SUITE).is_file():
         return printed_run_tables(folder, fmt)
     suite = _suite_in(folder)
     return printed(suite.name, [record.outcome for record in recorded(suite, folder)], fmt)

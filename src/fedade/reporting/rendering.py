@@ -48,10 +48,6 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|])")
 _NEGATIVE = re.compile(r"(?<!\w)-(?=\d)")
 
 
-def render(table: Table, fmt: str) -> str:
-    return document([table], fmt)
-
-
 def document(tables: Sequence[Table], fmt: str) -> str:
     if fmt == "csv":
         return _csv(tables)

@@ -11,11 +11,9 @@ from fedade.reporting.comparison import LEAST_PAIRS, ComparedRow, Paired, compar
 from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
 from fedade.reporting.paper import PaperPlace, Published
-from fedade.reporting.rendering import EXTENSIONS, document, render
+from fedade.reporting.rendering import EXTENSIONS, document
 from fedade.reporting.results import BEYOND_THE_ORACLE
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
-
-__all__ = ["printed", "render", "suite_tables", "write_tables"]
 
 ONE_TABLE = ("table4",)
 """Suites whose benchmarks are columns of one table, as in the paper."""

@@ -99,21 +99,12 @@ class ClientGrid:
         self.timesteps, self._column = np.unique(trace.column(table, "timestep"), return_inverse=True)
 
     @property
-    def names(self) -> list[str]:
-        return list(self.table.column_names)
-
-    @property
     def measures(self) -> list[str]:
         """The columns with one number per row that tell how a client fares."""
         apart = {*trace.IDENTIFIERS, *_COSTS, "n"}
         is_number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)
         numbers = [field.name for field in self.table.schema if any(kind(field.type) for kind in is_number)]
         return [name for name in numbers if name not in apart]
-
-    def mean(self, name: str) -> float | None:
-        values = trace.column(self.table, name)
-        known = values[np.isfinite(values)]
-        return float(known.mean()) if len(known) else None
 
     def place(self, name: str) -> NDArray[Any]:
         """A column as `[client, timestep]`, or a list as `[client, class, timestep]`; what is missing is NaN."""
@@ -146,22 +137,22 @@ def curves(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
     return {
         name: blobs.levels(_mean_and_quartiles(grid.place(name)), 0, 1, bits=16)
         for name in CURVES
-        if name in grid.names
+        if name in grid.table.column_names
     }
 
 
 def answers(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
     """What a track tells beyond accuracy over time: calibration, classes, clients from worst to best, drift."""
     table, packed = grid.table, {}
-    if "confidence_samples" in grid.names:
+    if "confidence_samples" in grid.table.column_names:
         samples, hits, _ = calibration_bins(table)
         enough = samples >= max(FEWEST_IN_BIN, LEAST_SHARE_IN_BIN * samples.sum())
         shown = np.where(enough, hits / np.maximum(samples, 1), np.nan)
         packed["calibration"] = blobs.levels(shown, 0, 1, bits=16)
         packed["classes"] = blobs.levels(class_accuracies(table), 0, 1, bits=16)
     packed["clients"] = blobs.levels(np.sort(client_accuracies(table)), 0, 1, bits=16)
-    signals = [name for name in SIGNALS if name in grid.names]
-    if signals and "true_prior" in grid.names:
+    signals = [name for name in SIGNALS if name in grid.table.column_names]
+    if signals and "true_prior" in grid.table.column_names:
         packed["drift"] = blobs.levels(grid.mean_over_clients(true_drift(table)))
         packed |= {name: blobs.levels(grid.mean_over_clients(trace.column(table, name))) for name in signals}
     return packed
@@ -188,7 +179,7 @@ def measured(grid: ClientGrid, stride: int, blobs: Blobs) -> dict[str, Packed]:
 
 def priors(grid: ClientGrid, stride: int, blobs: Blobs) -> dict[str, Packed]:
     """True and estimated class frequencies of single clients, `[client, class, timestep]`."""
-    columns = {name: grid.place(name)[::stride] for name in PRIORS if name in grid.names}
+    columns = {name: grid.place(name)[::stride] for name in PRIORS if name in grid.table.column_names}
     return {name: blobs.levels(values, 0, 1) for name, values in columns.items() if np.isfinite(values).any()}
 
 

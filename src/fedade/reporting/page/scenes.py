@@ -98,7 +98,7 @@ def _scene_entry(scene: Scene, blobs: Blobs, broken: dict[str, None]) -> dict[st
                 "method": recording.method,
                 "seed": recording.seed,
                 "timesteps": numbering(grid.timesteps),
-                "mean": grid.mean("accuracy_post"),
+                "mean": trace.mean(trace.column(table, "accuracy_post")),
                 "curves": curves(grid, blobs),
                 "answers": answers(grid, blobs),
             }
