@@ -7,7 +7,7 @@ never looks inside them.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal
 
 from torch import Tensor
 from typing_extensions import TypeVar
@@ -56,11 +56,8 @@ class Method(StrictSettings, ABC, Generic[State]):
     """What a client does on its own: all there is to a local method. Its fields are its settings.
 
     >>> class Tempered(Method[tuple[()]]):
+    ...     about = Card(summary="the deployed model, less sure of itself", paper="none", keeps_body=True)
     ...     temperature: float = 2.0
-    ...
-    ...     @property
-    ...     def card(self):
-    ...         return Card(summary="the deployed model, less sure of itself", paper="none", keeps_body=True)
     ...
     ...     def begin(self, ctx):
     ...         return ()
@@ -75,14 +72,17 @@ class Method(StrictSettings, ABC, Generic[State]):
     3.0
     """
 
+    about: ClassVar[Card]
+    """What the method is and needs."""
+
     constants: Literal["set", "calibrated"] = "set"
     """Whether the method's free constants are those in its settings, or are found for the deployed model on simulated
     drift (`fedade tune`)."""
 
     @property
-    @abstractmethod
     def card(self) -> Card:
-        """What the method is and needs."""
+        """What the method is and needs as it is configured."""
+        return self.about
 
     @property
     def has_rounds(self) -> bool:
@@ -123,9 +123,7 @@ class FederatedMethod(Method[State], Generic[State, Uplink]):
     """A method with rounds, in which participants exchange something with the server.
 
     >>> class MeanPrior(FederatedMethod):
-    ...     @property
-    ...     def card(self):
-    ...         return Card(summary="predicts the mean of the clients' priors", paper="none")
+    ...     about = Card(summary="predicts the mean of the clients' priors", paper="none")
     ...
     ...     def begin(self, ctx):
     ...         return ()

@@ -40,6 +40,13 @@ class AtpClient(NamedTuple):
 class Atp(Method[AtpClient]):
     """Adaptive test-time personalisation."""
 
+    about = Card(
+        summary="one entropy step per batch, with a rate per module learned on labelled source clients; "
+        "made for BatchNorm, moves any norm",
+        paper="Bao et al., NeurIPS 2023",
+        reference=True,
+    )
+
     memory: Literal["batch", "online"] = "batch"
     """Restart from the deployed model at every batch, or average the adapted models over all batches so far."""
     training_rounds: int = Field(200, ge=0)
@@ -52,15 +59,6 @@ class Atp(Method[AtpClient]):
     """Dirichlet factor of the source clients' class priors."""
     rate_of_rates: float = Field(0.01, ge=0)
     """Published as 0.1, at which the rates of the small default network grow without bound."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="one entropy step per batch, with a rate per module learned on labelled source clients; "
-            "made for BatchNorm, moves any norm",
-            paper="Bao et al., NeurIPS 2023",
-            reference=True,
-        )
 
     def begin(self, ctx: ClientContext) -> AtpClient:
         """Learn the rates, from 0: one correction per round, averaged over its source clients."""

@@ -39,6 +39,11 @@ class CottaClient(NamedTuple):
 class Cotta(Method[CottaClient]):
     """Continual test-time adaptation, with the constants of the paper's CIFAR-10 experiments."""
 
+    about = Card(
+        summary="student follows a slow teacher; weights restored at random; made for BatchNorm, moves any norm",
+        paper="CoTTA, CVPR 2022",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     teacher_momentum: float = Field(0.999, ge=0, le=1)
@@ -49,13 +54,6 @@ class Cotta(Method[CottaClient]):
     """Augmented views that the teacher answers."""
     restoration: float = Field(0.01, ge=0, le=1)
     """Probability with which a weight returns to its deployed value."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="student follows a slow teacher; weights restored at random; made for BatchNorm, moves any norm",
-            paper="CoTTA, CVPR 2022",
-        )
 
     def begin(self, ctx: ClientContext) -> CottaClient:
         deployment = ctx.deployment

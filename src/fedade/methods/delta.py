@@ -44,6 +44,11 @@ class DeltaClient(NamedTuple):
 class Delta(Method[DeltaClient]):
     """Degradation-free fully test-time adaptation: test-time batch renormalisation and dynamic online reweighting."""
 
+    about = Card(
+        summary="TENT with running statistics and classes that count alike; made for BatchNorm, moves any norm",
+        paper="DELTA, ICLR 2023",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     base: Literal["tent", "weighted"] = "tent"
@@ -56,13 +61,6 @@ class Delta(Method[DeltaClient]):
     """`weighted`: entropy below which a sample is used, as a share of ln K."""
     start: Literal["auto", "batch", "source"] = "auto"
     """What running statistics begin with; `auto`: the first batch if it has 50 samples."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="TENT with running statistics and classes that count alike; made for BatchNorm, moves any norm",
-            paper="DELTA, ICLR 2023",
-        )
 
     def begin(self, ctx: ClientContext) -> DeltaClient:
         deployment = ctx.deployment

@@ -28,6 +28,11 @@ from fedade.parts.optimisers import AdamOptimiser, Learner
 class Deyo(Method[Learner]):
     """Destroy your object: entropy minimisation on samples that shape decides."""
 
+    about = Card(
+        summary="TENT on certain samples whose answer shuffled tiles destroy; made for BatchNorm, moves any norm",
+        paper="DeYO, ICLR 2024",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     reliable_entropy: float = Field(0.5, gt=0)
@@ -40,13 +45,6 @@ class Deyo(Method[Learner]):
     """Tiles per side of an image."""
     include_last_stage: bool = False
     """Also move the last stage, whose features are held to be too sensitive."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="TENT on certain samples whose answer shuffled tiles destroy; made for BatchNorm, moves any norm",
-            paper="DeYO, ICLR 2024",
-        )
 
     def begin(self, ctx: ClientContext) -> Learner:
         refuse_without_views(ctx.deployment, "deyo")

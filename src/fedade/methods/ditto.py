@@ -7,7 +7,7 @@ client keeps a whole model, so memory is N·|θ|.
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.method import ClientContext, Deployment, Plan, RoundContext, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
 from fedade.parts.composition import own_model, own_prediction, trainable
 from fedade.parts.optimisers import Minibatches, PhaseStates
@@ -19,8 +19,10 @@ from fedade.parts.training import Training
 class Ditto(FixedRateBaseline[Participant]):
     """FedAvg trains the global model w; beside it every client trains its own v."""
 
-    summary = "a whole personal model per client, drawn towards the FedAvg model by a proximal term"
-    paper = "Li et al., ICML 2021"
+    about = Card(
+        summary="a whole personal model per client, drawn towards the FedAvg model by a proximal term",
+        paper="Li et al., ICML 2021",
+    )
 
     pull: float = Field(1.0, ge=0)
     """λ: how strongly the personal model is drawn to the global one; 0 trains it alone."""

@@ -7,7 +7,7 @@ Nothing is personal, so clients whose class priors differ pull the one model in 
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.method import ClientContext, Deployment, Plan, RoundContext, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, own_prediction, trainable
 from fedade.parts.optimisers import OptimiserState
 from fedade.parts.participation import FixedRateBaseline
@@ -17,8 +17,10 @@ from fedade.parts.priors import refuse_unsafe_inverse
 class FedAvg(FixedRateBaseline[OptimiserState]):
     """All layers are shared; a client keeps nothing but what its optimiser remembers."""
 
-    summary = "one model for all clients, averaged over the participants of each round"
-    paper = "McMahan et al., AISTATS 2017"
+    about = Card(
+        summary="one model for all clients, averaged over the participants of each round",
+        paper="McMahan et al., AISTATS 2017",
+    )
 
     epochs: int = Field(4, ge=0)
     """Epochs of a participant in a round: as many as Fed-ADE's joint and personal ones."""

@@ -52,6 +52,10 @@ class FedCttaUplink(NamedTuple):
 class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     """Federated continual test-time adaptation, with the constants of the released ablation."""
 
+    about = Card(
+        summary="own steps, then an average with clients whose models answer noise alike", paper="FedCTTA, IJCNN 2025"
+    )
+
     learning_rate: float = Field(1e-5, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     loss: Literal["pseudo", "entropy"] = "pseudo"
@@ -64,13 +68,6 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     """Share of its past that a client's answer to noise keeps."""
     temperature: float = Field(1.0, gt=0)
     """Temperature of the weights exp(-distance / temperature) between clients."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="own steps, then an average with clients whose models answer noise alike",
-            paper="FedCTTA, IJCNN 2025",
-        )
 
     def begin(self, ctx: ClientContext) -> FedCttaClient:
         own = adaptable(ctx.deployment)

@@ -20,6 +20,11 @@ from fedade.parts.training import Training
 class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     """Shared body, personal head, labels from the client's own model."""
 
+    about = Card(
+        summary="shared body and personal head, trained on the clients' own confident predictions",
+        paper="Lee, 2013, with McMahan et al., 2017",
+    )
+
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
     confidence: float = Field(0.9, ge=0, le=1)
@@ -28,13 +33,6 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     """Epochs per round."""
     batch_size: int = Field(32, ge=1)
     optimiser: Optimiser = Optimiser()
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="shared body and personal head, trained on the clients' own confident predictions",
-            paper="Lee, 2013, with McMahan et al., 2017",
-        )
 
     def begin(self, ctx: ClientContext) -> Learner:
         return Learner(trainable_personal(ctx.deployment), self.optimiser.start(trainable(ctx.deployment)))

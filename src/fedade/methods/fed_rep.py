@@ -7,7 +7,7 @@ Unlike in Fed-ADE, body and head never move together, and the head is not touche
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.method import ClientContext, Deployment, Plan, RoundContext, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, own_prediction, trainable_personal, trainable_shared
 from fedade.parts.optimisers import PhaseStates
 from fedade.parts.participation import FixedRateBaseline, Participant
@@ -17,8 +17,10 @@ from fedade.parts.priors import refuse_unsafe_inverse
 class FedRep(FixedRateBaseline[Participant]):
     """Alternating minimisation, head before body."""
 
-    summary = "shared body, personal head; a participant fits its head first, then the body under it"
-    paper = "Collins et al., ICML 2021"
+    about = Card(
+        summary="shared body, personal head; a participant fits its head first, then the body under it",
+        paper="Collins et al., ICML 2021",
+    )
 
     head_epochs: int = Field(10, ge=0)
     """Epochs of the head, per round."""

@@ -50,6 +50,13 @@ class FedTheClient(NamedTuple):
 class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     """Test-time head ensemble and test-time robust tuning, with the published constants."""
 
+    about = Card(
+        summary="global and personal head mixed for every sample, then steps on views of that sample alone",
+        paper="FedTHE+, ICLR 2023",
+        reads_deployed=True,
+        reference=True,
+    )
+
     learning_rate: float = Field(0.01, ge=0)
     """Learning rate of the personal head; ten times as much mixes the heads."""
     history_rate: float = Field(0.1, ge=0, le=1)
@@ -64,15 +71,6 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     """Augmented views of each sample."""
     tuning_rate: float = Field(5e-4, ge=0)
     """Rate at which all weights are tuned."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="global and personal head mixed for every sample, then steps on views of that sample alone",
-            paper="FedTHE+, ICLR 2023",
-            reads_deployed=True,
-            reference=True,
-        )
 
     @property
     def reads_reference_features(self) -> bool:

@@ -48,6 +48,12 @@ class FedTsaClient(NamedTuple):
 class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
     """Temporal-spatial aggregation of batch statistics, with the constants of the released code."""
 
+    about = Card(
+        summary="batch statistics shared by an attention over clients and their past; made for BatchNorm",
+        paper="FedTSA, KDD 2024",
+        reads_deployed=True,
+    )
+
     window: int = Field(5, ge=1)
     """Timesteps of a client's past that attention reads."""
     attention_steps: int = Field(100, ge=0)
@@ -56,14 +62,6 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
     """Rate at which attention is trained."""
     robustness: float = Field(0.1, ge=0)
     """Weight of the distance between what is given back with and without hidden attention."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="batch statistics shared by an attention over clients and their past; made for BatchNorm",
-            paper="FedTSA, KDD 2024",
-            reads_deployed=True,
-        )
 
     def begin(self, ctx: ClientContext) -> FedTsaClient:
         warn_without_batch_norm(ctx.deployment, "fed-tsa", "with nothing to adapt it predicts as source")

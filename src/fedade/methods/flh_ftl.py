@@ -87,6 +87,13 @@ def _bequeath(weights: Tensor, lengths: Tensor, leaving: Tensor) -> Tensor:
 class FlhFtl(Method[LeadingHistory]):
     """Frozen classifier times a class prior tracked over all window lengths."""
 
+    about = Card(
+        summary="deployed model reweighted by a class prior tracked over all window lengths",
+        paper="Baby et al., NeurIPS 2023",
+        reweights=True,
+        keeps_body=True,
+    )
+
     prior: Estimator = "simplex_ls"
     horizon: int = Field(100, ge=1)
     """T: windows as long as this are kept; a longer stream is fine."""
@@ -94,15 +101,6 @@ class FlhFtl(Method[LeadingHistory]):
     """α: how fast bad forecasts cost an expert its weight; None: the published 1/K."""
     uniform_share: float = Field(UNIFORM_SHARE, ge=0, le=1)
     """Share of the uniform distribution in the forecast."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="deployed model reweighted by a class prior tracked over all window lengths",
-            paper="Baby et al., NeurIPS 2023",
-            reweights=True,
-            keeps_body=True,
-        )
 
     def begin(self, ctx: ClientContext) -> LeadingHistory:
         refuse_unsafe_inverse(ctx.deployment, self.prior)

@@ -24,15 +24,13 @@ from fedade.parts.running_norms import batch_norm_layers
 class HybridTtn(Method[tuple[()]]):
     """Statistics of the batch where it differs least, and of the deployed model elsewhere."""
 
+    about = Card(
+        summary="batch statistics in a share of the channels that falls with depth; made for BatchNorm",
+        paper="Vianna et al., CoLLAs 2024",
+    )
+
     furthest: bool = False
     """Adapt the channels whose statistics are furthest from the deployed ones, as the released `switch`."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="batch statistics in a share of the channels that falls with depth; made for BatchNorm",
-            paper="Vianna et al., CoLLAs 2024",
-        )
 
     def begin(self, ctx: ClientContext) -> tuple[()]:
         warn_without_batch_norm(ctx.deployment, "hybrid-ttn", "with nothing to adapt it predicts as source")

@@ -40,6 +40,11 @@ class NoteClient(NamedTuple):
 class Note(Method[NoteClient]):
     """Non-i.i.d. test-time adaptation, with the constants of the released script."""
 
+    about = Card(
+        summary="instance-aware normalisation, entropy steps on a class-balanced memory; made for BatchNorm",
+        paper="NOTE, NeurIPS 2022",
+    )
+
     learning_rate: float = Field(1e-4, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     tolerance: float = Field(4.0, ge=0)
@@ -48,13 +53,6 @@ class Note(Method[NoteClient]):
     """Weight of a batch in the running statistics."""
     memory_size: int = Field(64, ge=1)
     """Samples that are kept, and after how many new ones a step is taken."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="instance-aware normalisation, entropy steps on a class-balanced memory; made for BatchNorm",
-            paper="NOTE, NeurIPS 2022",
-        )
 
     def begin(self, ctx: ClientContext) -> NoteClient:
         learner = norm_learner(ctx.deployment, "note", self.optimiser)

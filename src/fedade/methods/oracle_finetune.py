@@ -19,16 +19,14 @@ from fedade.parts.training import Training
 class OracleFinetune(Method[Learner]):
     """Supervised steps on body and head, without a server."""
 
+    about = Card(summary="every client fine-tunes on the true labels of its batch", paper="none", oracle=True)
+
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
     epochs: int = Field(4, ge=0)
     """Epochs per timestep."""
     batch_size: int = Field(32, ge=1)
     optimiser: Optimiser = Optimiser()
-
-    @property
-    def card(self) -> Card:
-        return Card(summary="every client fine-tunes on the true labels of its batch", paper="none", oracle=True)
 
     def begin(self, ctx: ClientContext) -> Learner:
         own = trainable(ctx.deployment)

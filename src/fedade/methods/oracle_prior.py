@@ -9,11 +9,9 @@ from fedade.parts.priors import reweighted
 class OraclePrior(Method[Tensor]):
     """Sees Q_c^t of the current timestep; everyone else has to estimate it."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="deployed model reweighted by the true class prior", paper="none", oracle=True, keeps_body=True
-        )
+    about = Card(
+        summary="deployed model reweighted by the true class prior", paper="none", oracle=True, keeps_body=True
+    )
 
     def begin(self, ctx: ClientContext) -> Tensor:
         return ctx.deployment.source_prior

@@ -51,17 +51,15 @@ class PfedBbnUplink(NamedTuple):
 class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
     """Personalised federated adaptation with balanced batch normalisation."""
 
+    about = Card(
+        summary="class-balanced statistics; scales averaged with clients whose statistics are alike",
+        paper="pFedBBN, 2025",
+    )
+
     teacher_momentum: float = Field(0.999, ge=0, le=1)
     """Share of itself that the teacher keeps at a step."""
     temperature: float | None = Field(None, gt=0)
     """τ of the weights exp(-distance / τ) between clients; None: the median distance."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="class-balanced statistics; scales averaged with clients whose statistics are alike",
-            paper="pFedBBN, 2025",
-        )
 
     def begin(self, ctx: ClientContext) -> PfedBbnClient:
         refuse_without_views(ctx.deployment, "pfed-bbn")

@@ -47,20 +47,18 @@ class PoemClient(NamedTuple):
 class Poem(Method[PoemClient]):
     """Protected online entropy matching, with the constants of the paper's CIFAR experiments."""
 
+    about = Card(
+        summary="matches entropies to their law without a shift, only where bets on a change win",
+        paper="POEM, NeurIPS 2024",
+        reference=True,
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: MomentumOptimiser = MomentumOptimiser()
     warm_up: int = Field(100, ge=0)
     """Samples that are bet on before anything moves."""
     include_last_stage: bool = False
     """Also move the last stage, whose features are held to be too sensitive."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="matches entropies to their law without a shift, only where bets on a change win",
-            paper="POEM, NeurIPS 2024",
-            reference=True,
-        )
 
     def begin(self, ctx: ClientContext) -> PoemClient:
         learner = norm_learner(ctx.deployment, "poem", self.optimiser, self.include_last_stage)

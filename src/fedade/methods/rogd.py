@@ -35,6 +35,13 @@ class RogdClient(NamedTuple):
 class Rogd(Method[RogdClient]):
     """Frozen classifier times a vector that descends the estimated error."""
 
+    about = Card(
+        summary="deployed model reweighted by a vector that descends its estimated error",
+        paper="Wu et al., NeurIPS 2021",
+        reference=True,
+        keeps_body=True,
+    )
+
     prior: Estimator = "simplex_ls"
     horizon: int = Field(100, ge=1)
     """T of the step size √(2/T) / L."""
@@ -42,15 +49,6 @@ class Rogd(Method[RogdClient]):
     """Least weight of a class, as published for ten; with more classes at most a tenth of the uniform weight."""
     learning_rate: float | None = Field(None, gt=0)
     """None: √(2/T) / L, L the steepest slope found on the simplex."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="deployed model reweighted by a vector that descends its estimated error",
-            paper="Wu et al., NeurIPS 2021",
-            reference=True,
-            keeps_body=True,
-        )
 
     def begin(self, ctx: ClientContext) -> RogdClient:
         refuse_unsafe_inverse(ctx.deployment, self.prior)

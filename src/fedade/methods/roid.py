@@ -42,6 +42,11 @@ class RoidClient(NamedTuple):
 class Roid(Method[RoidClient]):
     """Universal test-time adaptation through weight ensembling, diversity weighting and prior correction."""
 
+    about = Card(
+        summary="certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm",
+        paper="ROID, WACV 2024",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     temperature: float = Field(1 / 3, gt=0)
@@ -52,13 +57,6 @@ class Roid(Method[RoidClient]):
     """Share of its past that the mean answer keeps."""
     correction: Literal["released", "bayes", "none"] = "released"
     """How the batch's class frequencies enter an answer."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm",
-            paper="ROID, WACV 2024",
-        )
 
     def begin(self, ctx: ClientContext) -> RoidClient:
         refuse_without_views(ctx.deployment, "roid")

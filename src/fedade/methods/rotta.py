@@ -43,6 +43,11 @@ class RottaClient(NamedTuple):
 class Rotta(Method[RottaClient]):
     """Robust test-time adaptation, with the published constants."""
 
+    about = Card(
+        summary="slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm",
+        paper="RoTTA, CVPR 2023",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     teacher_rate: float = Field(1e-3, ge=0, le=1)
@@ -51,13 +56,6 @@ class Rotta(Method[RottaClient]):
     """α: share of the memory in the next running statistics."""
     memory_size: int = Field(64, ge=1)
     """Samples that are kept, and after how many new ones a step is taken."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm",
-            paper="RoTTA, CVPR 2023",
-        )
 
     def begin(self, ctx: ClientContext) -> RottaClient:
         refuse_without_views(ctx.deployment, "rotta")

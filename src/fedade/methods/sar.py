@@ -42,6 +42,11 @@ class SarClient(NamedTuple):
 class Sar(Method[SarClient]):
     """Sharpness-aware and reliable entropy minimisation, with the constants of the paper's ResNet."""
 
+    about = Card(
+        summary="TENT on reliable samples, towards flat minima, with recovery; made for BatchNorm, moves any norm",
+        paper="SAR, ICLR 2023",
+    )
+
     learning_rate: float = Field(2.5e-4, ge=0)
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
     """Momentum of `sgd`; AdamW has its own."""
@@ -56,13 +61,6 @@ class Sar(Method[SarClient]):
     """Running loss below which a client returns to the deployed model; of 1000 classes, scaled by ln K / ln 1000."""
     include_last_stage: bool = False
     """Also move the last stage, whose features SAR holds to be too sensitive."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="TENT on reliable samples, towards flat minima, with recovery; made for BatchNorm, moves any norm",
-            paper="SAR, ICLR 2023",
-        )
 
     def begin(self, ctx: ClientContext) -> SarClient:
         beginning = self._beginning(ctx.deployment)

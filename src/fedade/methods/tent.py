@@ -23,17 +23,15 @@ from fedade.parts.optimisers import AdamOptimiser, Learner
 class Tent(Method[Learner]):
     """Entropy minimisation at test time, with the published constants."""
 
+    about = Card(
+        summary="normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm",
+        paper="TENT, ICLR 2021",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     adaptation_steps: int = Field(1, ge=0)
     """Steps per timestep."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm",
-            paper="TENT, ICLR 2021",
-        )
 
     def begin(self, ctx: ClientContext) -> Learner:
         return norm_learner(ctx.deployment, "tent", self.optimiser)

@@ -41,12 +41,10 @@ class TribeClient(NamedTuple):
 class Tribe(BalancedLearning, Method[TribeClient]):
     """Tri-net self-training with balanced normalisation."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="student, teacher and anchor on class-balanced statistics; made for BatchNorm, moves any norm",
-            paper="TRIBE, AAAI 2024",
-        )
+    about = Card(
+        summary="student, teacher and anchor on class-balanced statistics; made for BatchNorm, moves any norm",
+        paper="TRIBE, AAAI 2024",
+    )
 
     def begin(self, ctx: ClientContext) -> TribeClient:
         refuse_without_views(ctx.deployment, "tribe")

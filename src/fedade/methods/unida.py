@@ -31,6 +31,8 @@ class Unida(DomainAdaptation):
     A client remembers the class prototypes, `[K, d]`.
     """
 
+    about = Card(summary="own model, adapts to samples of known classes only", paper="prototype UNIDA", reference=True)
+
     confidence: float = Field(0.8, ge=0, le=1)
     """Similarity to its prototype from which a sample is known."""
     proto_margin: float = Field(0.5, ge=0, le=1)
@@ -39,12 +41,6 @@ class Unida(DomainAdaptation):
     """Share of its past that a prototype keeps."""
     separation: float = Field(0.05, ge=0)
     """Weight of the entropy separation."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="own model, adapts to samples of known classes only", paper="prototype UNIDA", reference=True
-        )
 
     def begin(self, ctx: ClientContext) -> AdaptingClient:
         deployment = ctx.deployment

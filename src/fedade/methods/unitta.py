@@ -63,19 +63,16 @@ class Answered(NamedTuple):
 class Unitta(running_norms.BalancedRows, Method[UnittaClient]):
     """Balanced domain normalisation and correlated feature adaptation."""
 
+    about = Card(
+        summary="statistics balanced over classes and domains, no gradient; made for BatchNorm", paper="UniTTA, 2024"
+    )
+
     domains: int = Field(8, ge=2)
     """Domains that are remembered at most."""
     neighbours: bool = True
     """COFA: whether samples come in the order of time, so that the one before says something."""
     filter: Literal["intended", "released"] = "intended"
     """Whether the surer of the balanced and the domain's answer is given, or, nearly always, the domain's."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="statistics balanced over classes and domains, no gradient; made for BatchNorm",
-            paper="UniTTA, 2024",
-        )
 
     def begin(self, ctx: ClientContext) -> UnittaClient:
         deployment = ctx.deployment

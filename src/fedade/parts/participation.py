@@ -1,7 +1,8 @@
 """What participants do alike: the two steps of a round of Algorithm 1, and all of a baseline with a fixed rate."""
 
+from dataclasses import replace
 from types import MappingProxyType
-from typing import ClassVar, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 import torch
 from pydantic import Field
@@ -38,10 +39,6 @@ def fixed_plan(ctx: ClientContext, rate: float, estimator: Estimator) -> Plan:
 class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State]):
     """A federated baseline that descends Fed-ADE's label-free objective at its middle rate."""
 
-    summary: ClassVar[str]
-    paper: ClassVar[str]
-    """Of its card."""
-
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
     prior: Estimator = "simplex_ls"
@@ -54,7 +51,7 @@ class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State
     @property
     def card(self) -> Card:
         labelled = "reference" in OBJECTIVES[self.objective].examples
-        return Card(self.summary, self.paper, reference=labelled, reads_deployed=True)
+        return replace(self.about, reference=labelled, reads_deployed=True)
 
     def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
         return state, fixed_plan(ctx, self.rate.mid, self.prior)
