@@ -2,28 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from fedade.cli.options import DEFAULT, loading, print_entries
 
 Entries = list[dict[str, Any]]
-
-
-class ListedKind(StrEnum):
-    """What can be listed."""
-
-    methods = "methods"
-    datasets = "datasets"
-    models = "models"
-    schedules = "schedules"
-    measures = "measures"
-    presets = "presets"
-    suites = "suites"
-    settings = "settings"
+ListedKind = Literal["methods", "datasets", "models", "schedules", "measures", "presets", "suites", "settings"]
 
 
 def list_command(
@@ -45,7 +32,7 @@ def listed(kind: ListedKind) -> Entries:
     from fedade.methods import installed_methods
 
     stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
-    return [*stored, *_methods(installed_methods())] if kind is ListedKind.methods else stored
+    return [*stored, *_methods(installed_methods())] if kind == "methods" else stored
 
 
 def _methods(names: Iterable[str] | None = None) -> Entries:
@@ -134,12 +121,12 @@ def _suites() -> Entries:
 
 
 COMPUTED: Mapping[ListedKind, Callable[[], Entries]] = {
-    ListedKind.methods: _methods,
-    ListedKind.datasets: _datasets,
-    ListedKind.models: _models,
-    ListedKind.schedules: _schedules,
-    ListedKind.measures: _measures,
-    ListedKind.presets: _presets,
-    ListedKind.suites: _suites,
-    ListedKind.settings: _settings,
+    "methods": _methods,
+    "datasets": _datasets,
+    "models": _models,
+    "schedules": _schedules,
+    "measures": _measures,
+    "presets": _presets,
+    "suites": _suites,
+    "settings": _settings,
 }

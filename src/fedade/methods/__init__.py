@@ -3,7 +3,8 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -34,23 +35,12 @@ class MethodPath:
         return partial(kind, **self._settings) if self._settings else kind
 
 
-class LazyMethods(Mapping[str, "Callable[..., Method]"]):
+class LazyMethods(UserDict[str, Any]):
     """Methods by name; names are known without importing any, since PyTorch takes seconds."""
 
-    def __init__(self, paths: Mapping[str, MethodPath]) -> None:
-        self._paths = paths
-
     def __getitem__(self, name: str) -> "Callable[..., Method]":
-        return self._paths[name].make()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._paths
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
+        path: MethodPath = self.data[name]
+        return path.make()
 
 
 METHODS = LazyMethods(

@@ -10,9 +10,10 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.experiments.cell import Cell
+from fedade.experiments.settings import Experiment
 from fedade.runner.executors import Executor, ProcessLostError
 from fedade.runner.store import CellFolder, CellStatus, examine, locked
-from fedade.runner.work import Preparation, Task, Worker
+from fedade.runner.work import Task, Worker
 
 PLAN = "plan.json"
 """The cells of a folder, begun or not: `{"cells": {address: title}}`."""
@@ -57,10 +58,10 @@ def _plain(cell: Cell, status: CellStatus) -> dict[str, Any]:
 
 def prepare(cells: Iterable[Cell], executor: Executor) -> list[FedadeError]:
     """Train the models that cells deploy, each once, before any of them starts; what hinders it."""
-    distinct: dict[str, Preparation] = {}
+    distinct: dict[str, Experiment] = {}
     for cell in cells:
         key = cell.experiment.scenario.model_dump_json(include=_OF_THE_MODEL)
-        distinct.setdefault(key, Preparation(cell.experiment))
+        distinct.setdefault(key, cell.experiment)
     answers = (answer for _, answer in executor(Worker.prepare, list(distinct.values())))
     return [answer for answer in answers if isinstance(answer, FedadeError)]
 

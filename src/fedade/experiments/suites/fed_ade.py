@@ -2,14 +2,22 @@
 
 from collections.abc import Sequence
 
-from fedade.experiments.suites.grid import PAPER_SCHEDULES, PRINTED_ROW, ROWS, YARDSTICKS, Block, Suite, SuiteRow
+from fedade.experiments.suites.grid import (
+    PAPER_SCHEDULES,
+    PRINTED_ROW,
+    ROWS,
+    YARDSTICKS,
+    Block,
+    Suite,
+    SuiteRow,
+    plain_rows,
+)
 
 LABELLED, FEW_LABELLED = 1000, 100
 EPOCHS, FEW_EPOCHS = 60, 3
 """Epochs of pre-training: of the benchmarks' model, and of one near the accuracies of the paper's tables."""
 
-_RATES = (SuiteRow("fix-lr-mean", "fix-lr-mean"), SuiteRow("shuffled-lr", "shuffled-lr"))
-_TRACKERS = (SuiteRow("prior-bbse", "prior-bbse"), SuiteRow("flh-ftl", "flh-ftl"))
+_RATES, _TRACKERS = plain_rows("fix-lr-mean", "shuffled-lr"), plain_rows("prior-bbse", "flh-ftl")
 
 
 def _block(

@@ -24,6 +24,11 @@ class SuiteRow:
     labels: Mapping[str, Label] = field(default_factory=dict)
 
 
+def plain_rows(*methods: str) -> tuple[SuiteRow, ...]:
+    """Methods under their own names, as they are."""
+    return tuple(SuiteRow(method, method) for method in methods)
+
+
 @dataclass(frozen=True)
 class Block:
     """Some rows on some presets, with settings of these changed."""
@@ -85,20 +90,13 @@ TUNED = tuple(
 """The paper's other methods that have a rate, with as many trials for it as Fed-ADE has; their plain rows have the
 published constants."""
 
-YARDSTICKS = (SuiteRow("source", "source"), SuiteRow("oracle-prior", "oracle-prior"))
+YARDSTICKS = plain_rows("source", "oracle-prior")
 """No adaptation, and what knowing the true class frequencies would give: most gains lie between the two."""
 
 EXTRA = (
     *YARDSTICKS,
-    SuiteRow("prior-bbse", "prior-bbse"),
-    SuiteRow("prior-em", "prior-em"),
-    SuiteRow("flh-ftl", "flh-ftl"),
-    SuiteRow("bn-adapt", "bn-adapt"),
-    SuiteRow("tent", "tent"),
-    SuiteRow("fed-ade-release", "fed-ade-release"),
-    SuiteRow("fix-lr-mean", "fix-lr-mean"),
-    SuiteRow("shuffled-lr", "shuffled-lr"),
-    SuiteRow("oracle-finetune", "oracle-finetune"),
+    *plain_rows("prior-bbse", "prior-em", "flh-ftl", "bn-adapt", "tent", "fed-ade-release", "fix-lr-mean"),
+    *plain_rows("shuffled-lr", "oracle-finetune"),
 )
 """Rows that the paper does not have, without which its table cannot be read."""
 

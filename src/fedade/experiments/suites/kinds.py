@@ -3,7 +3,7 @@ and protocols of the field, where what comes when is told beside every number, s
 
 from collections.abc import Sequence
 
-from fedade.experiments.suites.grid import PAPER, PAPER_SCHEDULES, YARDSTICKS, Block, Suite, SuiteRow
+from fedade.experiments.suites.grid import PAPER, PAPER_SCHEDULES, YARDSTICKS, Block, Suite, SuiteRow, plain_rows
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""
@@ -12,9 +12,9 @@ SAMPLES, FEW_SAMPLES = 50, 10
 
 _UNSUPERVISED = (
     *PAPER,
-    *(SuiteRow(name, name) for name in ("prior-bbse", "prior-em", "flh-ftl", "bn-adapt")),
+    *plain_rows("prior-bbse", "prior-em", "flh-ftl", "bn-adapt"),
     SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
-    *(SuiteRow(name, name) for name in ("tent", "sar", "cotta", "atp", "fed-ade-plus")),
+    *plain_rows("tent", "sar", "cotta", "atp", "fed-ade-plus"),
 )
 
 _PARTS = (
@@ -83,7 +83,7 @@ _METHODS = (
 _ROWS = (
     *YARDSTICKS,
     SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
-    *(SuiteRow(name, name) for name in _METHODS),
+    *plain_rows(*_METHODS),
 )
 
 
