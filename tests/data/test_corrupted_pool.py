@@ -70,7 +70,8 @@ def test_a_write_that_fails_leaves_nothing_behind(cache_dir, monkeypatch):
     assert not list(cache_dir.iterdir())
 
 
-def test_a_cache_folder_that_is_a_file_is_named(cache_dir):
+def test_a_cache_folder_that_is_a_file_is_named(cache_dir, monkeypatch):
+    monkeypatch.setenv("FEDADE_CACHE", str(cache_dir))
     (cache_dir / "taken").write_text("")
-    with pytest.raises(FedadeError, match=r"cannot cache corrupted images in .*taken"):
+    with pytest.raises(FedadeError, match=r"cannot write .*taken.*; set FEDADE_CACHE to a folder that can be written"):
         corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir / "taken")

@@ -93,16 +93,12 @@ def _network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings, re
     if holds not in _readable(settings.model):
         raise FedadeError(f"scenario.model: {settings.model} does not read the {holds} of {dataset.name}; use {wanted}")
     if holds == "texts":
-        return _text_network(dataset, settings, recipe)
+        if recipe.augment:
+            raise FedadeError("scenario.pretraining.augment: flips and shifts are for images; set it to false")
+        adapters = settings.text.model_dump(include={"rank", "alpha", "targets", "shared_layers", "first_layer"})
+        return build_text(settings.model, dataset.num_classes, **adapters, seed=recipe.seed)
     first = standardising(*_moments(trained), dataset.input_shape)
     return build(settings.model, dataset.input_shape, dataset.num_classes, first, recipe.seed)
-
-
-def _text_network(dataset: Dataset, settings: ScenarioSettings, recipe: PretrainingSettings) -> Network:
-    if recipe.augment:
-        raise FedadeError("scenario.pretraining.augment: flips and shifts are for images; set it to false")
-    adapters = settings.text.model_dump(include={"rank", "alpha", "targets", "shared_layers", "first_layer"})
-    return build_text(settings.model, dataset.num_classes, **adapters, seed=recipe.seed)
 
 
 def _kind_of_inputs(examples: Labelled) -> tuple[str, str]:
