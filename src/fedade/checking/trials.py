@@ -29,6 +29,14 @@ Rows = list[dict[str, NDArray[Any]]]
 SMALL = {"num_clients": 8, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
 """Settings of a scenario on the default data that takes no second."""
 
+UNRECORDABLE = {
+    torch.ops.aten._local_scalar_dense.default: "reads a number back",
+    torch.ops.aten.nonzero.default: "waits for a size",
+    torch.ops.aten.masked_select.default: "waits for a size",
+    torch.ops.aten.equal.default: "reads an answer back",
+    torch.ops.aten.lift_fresh.default: "copies a Python number or list to the device",
+}
+
 
 class TrialScenarios(NamedTuple):
     """What methods are tried on."""
@@ -125,15 +133,6 @@ def require_same_rows(first: Any, second: Any, reason: str, but: tuple[str, ...]
         require(one.keys() == other.keys(), f"{reason}: columns {sorted(one.keys() ^ other.keys())}")
         for name in sorted(one.keys() - set(but)):
             require(np.array_equal(one[name], other[name]), f"{reason}: column {name} at timestep {one['timestep'][0]}")
-
-
-UNRECORDABLE = {
-    torch.ops.aten._local_scalar_dense.default: "reads a number back",
-    torch.ops.aten.nonzero.default: "waits for a size",
-    torch.ops.aten.masked_select.default: "waits for a size",
-    torch.ops.aten.equal.default: "reads an answer back",
-    torch.ops.aten.lift_fresh.default: "copies a Python number or list to the device",
-}
 
 
 class OnlyRecordable(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -23,16 +23,15 @@ Track = Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Also wri
 Watch = Annotated[bool, typer.Option("--watch", help="Serve a page that follows the run, on this machine only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
 
+LONG = 24
+"""Characters from which a column may wrap, so that names never do."""
+
 
 @contextmanager
 def loading() -> Iterator[None]:
     """A line on standard error that lasts as long as the imports below it; nothing where that is no terminal."""
     with Console(stderr=True).status("loading"):
         yield
-
-
-LONG = 24
-"""Characters from which a column may wrap, so that names never do."""
 
 
 def terminal_table(words: Sequence[str], numbers: Sequence[str]) -> Table:

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedade.core.errors import FedadeError
 
+HELD_OUT_EVERY = 5
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -54,9 +56,6 @@ class Dataset:
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.train.inputs.shape[1:])
-
-
-HELD_OUT_EVERY = 5
 
 
 def checked_labels(values: ArrayLike, num_classes: int, source: object) -> NDArray[np.int64]:

@@ -18,6 +18,9 @@ from fedade.data.dataset import Dataset, Labelled
 TextInput = Literal["evidence", "paraphrase", "pair", "template"]
 """How a fact is put into words (`fedade.data.known.lama`)."""
 
+FORMAT_VERSION = 1
+"""Part of every key: raised when the same texts would give other rows."""
+
 
 @dataclass(frozen=True)
 class LabelledTexts:
@@ -48,10 +51,6 @@ class TextDataset:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
-
-
-FORMAT_VERSION = 1
-"""Part of every key: raised when the same texts would give other rows."""
 
 
 def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache: Path) -> Dataset:

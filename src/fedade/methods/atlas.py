@@ -26,6 +26,8 @@ from fedade.maths.hedging import hedge, mixture
 from fedade.parts import last_layers
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 
+Scalar = Float[Tensor, ""]
+
 
 class AtlasClient(NamedTuple):
     """N heads, their step sizes and their Hedge weights, which need not sum to 1."""
@@ -132,9 +134,6 @@ def _gradient_bound(deployment: Deployment) -> Tensor:
     """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
     features = last_layers.frozen_reference_features(deployment)
     return (2 * (features.square().sum(-1).max() + 1)).sqrt()
-
-
-Scalar = Float[Tensor, ""]
 
 
 def single_step_size(diameter: Scalar, gradient_bound: Scalar, horizon: int) -> Float[Tensor, " 1"]:

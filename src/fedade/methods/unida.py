@@ -24,6 +24,9 @@ from fedade.maths.signals.dynamics import directions
 from fedade.parts.composition import own_model
 from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 
+SHARPNESS = 0.05
+"""Temperature of all similarities (DANCE)."""
+
 
 class Unida(DomainAdaptation):
     """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones.
@@ -86,10 +89,6 @@ class Unida(DomainAdaptation):
         share, nearest = prototype_similarities(features, prototypes).max(-1)
         certain = entropy_from_logits(logits) < (1 - self.proto_margin) * middle_entropy(logits.shape[-1])
         return (share >= self.confidence) & certain, nearest
-
-
-SHARPNESS = 0.05
-"""Temperature of all similarities (DANCE)."""
 
 
 def middle_entropy(num_classes: int) -> float:

@@ -14,6 +14,8 @@ from fedade.core.errors import FedadeError, first_line
 from fedade.core.importing import OptionalModule, import_attribute
 from fedade.models.batch_norm import convert_batch_norms
 
+timm: Any = OptionalModule("timm", "timm")
+
 
 def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
     """Body and head of the module that `package.module:callable` returns for a number of classes.
@@ -64,9 +66,6 @@ def _made(path: str, *arguments: int) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise FedadeError(f"{named} returns a {type(model).__name__}; it must return an nn.Module")
     return model
-
-
-timm: Any = OptionalModule("timm", "timm")
 
 
 class Resized(nn.Module):

@@ -9,6 +9,8 @@ from fedade.core.normalisation import current_pass
 from fedade.kernels import normalised_pixels
 from fedade.models.batch_norm import BatchNorm
 
+WIDTH = 64
+
 
 class Pixels(nn.Module):
     """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale).
@@ -28,9 +30,6 @@ class Pixels(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         dtype = torch.bfloat16 if current_pass().precision == "bf16" else self.mean.dtype
         return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)
-
-
-WIDTH = 64
 
 
 class Columns(nn.Module):

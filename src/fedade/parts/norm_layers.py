@@ -17,6 +17,12 @@ from fedade.core.tree import Tree, choose
 from fedade.parts.composition import trainable
 from fedade.parts.optimisers import Learner, Optimiser
 
+NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
+"""Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
+
+Loss = Callable[[dict[str, Tensor]], tuple[Tensor, Tree]]
+"""From tensors that move to a loss, and what else it found."""
+
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
     """Logits of the deployed model with a client's own layers, normalised by the statistics of the batch itself."""
@@ -64,10 +70,6 @@ def _last_stage(layers: list[dict[str, Tensor]]) -> int:
     widths = [next(iter(layer.values())).numel() for layer in layers]
     same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
     return same if same < len(widths) else len(widths) // 4
-
-
-NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
-"""Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
 
 
 def evaluation(mode: NormalisationMode, mix_weight: float) -> Frozen | Mixed:
@@ -119,10 +121,6 @@ def follow_stream(
     recording = RecordingStatistics()
     deployment.network.represent(parameters, inputs, recording)
     return {**own, **follow(own, recording.seen, momentum)}
-
-
-Loss = Callable[[dict[str, Tensor]], tuple[Tensor, Tree]]
-"""From tensors that move to a loss, and what else it found."""
 
 
 def norm_learner(deployment: Deployment, method: str, optimiser: Optimiser, include_last_stage: bool = True) -> Learner:

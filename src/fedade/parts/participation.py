@@ -17,6 +17,8 @@ from fedade.parts.priors import Estimator, batch_prior
 from fedade.parts.rates import RateBounds
 from fedade.parts.training import ReferenceDraws, Training
 
+_NOTHING: Parameters = MappingProxyType({})
+
 
 class Participant(NamedTuple):
     """What a client keeps that takes joint and personal steps: its tensors, and the states of both optimisers."""
@@ -59,9 +61,6 @@ class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State
     def training(self, ctx: RoundContext, plan: Plan) -> Training:
         objective = OBJECTIVES[self.objective]
         return Training(ctx, objective, plan, self.batch_size, self.optimiser, self.reference_draws)
-
-
-_NOTHING: Parameters = MappingProxyType({})
 
 
 def joint_step(

@@ -11,6 +11,9 @@ from fedade.maths.priors.reweighting import apply_temperature, reweight
 
 Estimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls", "mlls", "map_em"]
 
+UNIFORM_SHARE = 1e-3
+"""Share of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
+
 
 def deployed_probabilities(ctx: ClientContext) -> Tensor:
     """Calibrated predictions of the frozen deployed model on the batch; the confusion matrix belongs to them."""
@@ -52,10 +55,6 @@ def refuse_unsafe_inverse(deployment: Deployment, estimator: Estimator) -> None:
 
 def _confusion_factors(deployment: Deployment) -> ConfusionFactors:
     return ConfusionFactors(deployment.confusion, deployment.source_prior)
-
-
-UNIFORM_SHARE = 1e-3
-"""Share of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
 
 
 def reweighted(ctx: ClientContext, prior: Tensor) -> Tensor:

@@ -23,6 +23,9 @@ from fedade.parts.optimisers import AdamOptimiser
 EPSILON = 1e-5
 """What BatchNorm adds to a variance."""
 
+FEW_CLASSES = 100
+"""Below as many classes the constants published for CIFAR-10 hold, from there on those for CIFAR-100."""
+
 
 def batch_norm_layers(deployment: Deployment) -> dict[str, Statistics]:
     """Deployed statistics of the body's BatchNorm layers, by layer, in the order in which the network defines them.
@@ -134,10 +137,6 @@ class Renormalised:
         width = deviation * (past_deviation / deviation.detach())
         shift = (mean.detach() - past_mean) / past_deviation
         return Statistics(mean - shift * width, (width.square() - EPSILON).clamp_min(0))
-
-
-FEW_CLASSES = 100
-"""Below as many classes the constants published for CIFAR-10 hold, from there on those for CIFAR-100."""
 
 
 class ClassRows(NamedTuple):

@@ -30,6 +30,14 @@ from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import Record, claim, records
 
+_MORE_THAN_ONE_LINE = 5
+"""Damaged cells that are named one by one."""
+
+_QUESTION = (
+    "How well do clients keep up with their own drifting data, without labels? Choose what the plots show; the tables "
+    "cover everything."
+)
+
 
 @dataclass(frozen=True)
 class SuiteRun:
@@ -68,15 +76,6 @@ def run_suite(
     if any(status.state == "done" for _, status in done.cells):
         written.append(write_suite_report(folder))
     return SuiteRun(suite.name, done, written)
-
-
-_MORE_THAN_ONE_LINE = 5
-"""Damaged cells that are named one by one."""
-
-_QUESTION = (
-    "How well do clients keep up with their own drifting data, without labels? Choose what the plots show; the tables "
-    "cover everything."
-)
 
 
 def write_any_report(folder: Path) -> Path:

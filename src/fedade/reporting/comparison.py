@@ -16,6 +16,11 @@ LEAST_PAIRS = 5
 NOISE_DECIMALS = 9
 """Points are rounded to these: what remains of equal accuracies after float arithmetic must count as a tie."""
 
+LEAST_GAIN = 0.1
+"""Points that the oracle must gain over the source model before a share of its gain means anything."""
+
+Name = TypeVar("Name", bound=Hashable)
+
 
 class Paired(NamedTuple):
     """Differences `one − other` over pairs; what a handful of pairs cannot tell is None."""
@@ -69,12 +74,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, (len(given) - rank) * p))
         corrected[index] = largest
     return corrected
-
-
-LEAST_GAIN = 0.1
-"""Points that the oracle must gain over the source model before a share of its gain means anything."""
-
-Name = TypeVar("Name", bound=Hashable)
 
 
 class OracleShare(NamedTuple):

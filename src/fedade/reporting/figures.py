@@ -14,6 +14,13 @@ from fedade.core import trace
 
 Figures = dict[str, Figure]
 
+FEW_TIMESTEPS = 30
+"""With fewer, lines are drawn as they are: a moving mean would hide most of what happened."""
+
+_MOVING_MEAN = 5
+
+_SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
+
 
 class Chart(NamedTuple):
     """A picture of a run's trace, and the columns without which there is nothing to show."""
@@ -21,13 +28,6 @@ class Chart(NamedTuple):
     draw: Callable[[pa.Table, Sequence[str]], Figure]
     """The trace and the names of its methods in, a figure out."""
     columns: frozenset[str] = frozenset()
-
-
-FEW_TIMESTEPS = 30
-"""With fewer, lines are drawn as they are: a moving mean would hide most of what happened."""
-_MOVING_MEAN = 5
-
-_SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
 
 
 def figures(table: pa.Table) -> Figures:

@@ -31,6 +31,11 @@ ORIGIN = ("cell", "commit", "device", "precision", "started", "row_labels", "sta
 CHANGED = "+changes"
 """What a commit's name ends with where the code had changes besides."""
 
+ScenarioLabels = frozenset[tuple[str, str]]
+
+ScenarioSeed = tuple[ScenarioLabels, int]
+"""A scenario and a seed."""
+
 
 def labels_of(line: Line) -> dict[str, str]:
     """What a line is about: everything that is neither measured nor says where it came from."""
@@ -123,11 +128,6 @@ def outcome(line: Line) -> Outcome:
         oracle=line.get("oracle") == "True",
     )
     return Outcome(labels, result, row_labels=tuple(line.get("row_labels", "").split()))
-
-
-ScenarioLabels = frozenset[tuple[str, str]]
-ScenarioSeed = tuple[ScenarioLabels, int]
-"""A scenario and a seed."""
 
 
 @dataclass(frozen=True)

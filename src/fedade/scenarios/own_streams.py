@@ -26,6 +26,11 @@ from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_pri
 Corrupting = Callable[[Tensor, int], Tensor]
 """Inputs `[N, ...]` and a severity of 1 to 5 in, corrupted inputs out."""
 
+OWN_STREAMS = "own streams"
+"""What stands for the dataset where there is none."""
+
+StreamsOfSeed = Callable[[int], Streams]
+
 
 def shift_schedule(
     name: str, num_timesteps: int, num_clients: int = 1, seed: int = 0, variant: str = "standard"
@@ -213,11 +218,6 @@ def recorded_streams(inputs: Any, labels: Any, num_classes: int) -> Streams:
             f"recorded labels are not whole numbers from 0 to {num_classes - 1}; number the classes from 0"
         )
     return RecordedStreams(batches.float() if batches.is_floating_point() else batches, classes.long(), num_classes)
-
-
-OWN_STREAMS = "own streams"
-"""What stands for the dataset where there is none."""
-StreamsOfSeed = Callable[[int], Streams]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ PoolAt = Callable[[str, int], Tensor]
 PIECE = {"cpu": 50, "cuda": 2500}
 """Examples in a pass, always as many: features must not depend on which others came with them."""
 
+IMAGES_SEED = 0
+"""Corrupted images are part of the benchmark: the same for every run."""
+
 
 @dataclass
 class _Table:
@@ -80,10 +83,6 @@ def _features(deployment: Deployment, pool: Tensor, rows: NDArray[np.int64]) -> 
             lambda some: network.represent(deployment.parameters, pool[some]), to_device(pieces, pool.device)
         )
     return found.flatten(0, 1)[: len(rows)]
-
-
-IMAGES_SEED = 0
-"""Corrupted images are part of the benchmark: the same for every run."""
 
 
 def corruption_names(dataset: Dataset, settings: ScenarioSettings) -> tuple[str, ...]:

@@ -15,6 +15,18 @@ from fedade.core.seeds import Seeds
 from fedade.core.tree import Tree
 from fedade.theory.equations.convergence import largest_singular_value
 
+GRADIENT_SAMPLES = 64
+"""Samples per client whose own gradients are measured."""
+
+CURVATURE_CLIENTS, CURVATURE_SAMPLES = 2, 100
+"""Clients at whose models curvatures are measured, and their samples: each costs some fifty gradients."""
+
+_ITERATIONS = 8
+_CHUNK = 16
+
+Parameters = dict[str, Tensor]
+Loss = Callable[[Parameters], Tensor]
+
 
 class ClientModels(NamedTuple):
     """What some clients compute with: deployed, under `shared`, under `own`."""
@@ -71,17 +83,6 @@ def _parameters(deployment: Deployment, state: Tree, axes: int) -> dict[str, Ten
                     return None
                 parameters[name] = leaf
     return parameters
-
-
-GRADIENT_SAMPLES = 64
-"""Samples per client whose own gradients are measured."""
-CURVATURE_CLIENTS, CURVATURE_SAMPLES = 2, 100
-"""Clients at whose models curvatures are measured, and their samples: each costs some fifty gradients."""
-_ITERATIONS = 8
-_CHUNK = 16
-
-Parameters = dict[str, Tensor]
-Loss = Callable[[Parameters], Tensor]
 
 
 class Slopes(NamedTuple):

@@ -18,6 +18,11 @@ COMPARATORS = {
 }
 """What losses are held against, by name; exponents are those of the first."""
 
+CONFIDENCE = 0.95
+
+POOR = 0.9
+"""A fit that explains less than this share of the variance (R²) is called poor."""
+
 
 @dataclass(frozen=True)
 class TheoryResult:
@@ -70,11 +75,6 @@ def theory_csv(results: Sequence[TheoryResult]) -> str:
             [*(getattr(result, name) for name in own), *(result.labels.get(name, "") for name in labels), *known]
         )
     return text.getvalue()
-
-
-CONFIDENCE = 0.95
-POOR = 0.9
-"""A fit that explains less than this share of the variance (R²) is called poor."""
 
 
 class Exponent(NamedTuple):

@@ -18,6 +18,9 @@ SMALLEST_SIDE, LARGEST_SIDE = 16, 128
 # Small enough for the processor's cache, large enough that calls cost little.
 _CHUNK = 128
 
+ALGORITHM_VERSION = 1
+"""Raised whenever a corruption's pixels change, so that older cached images are not used again."""
+
 
 def corrupt(images: ByteImages, name: str, severity: int, seed: int = 0) -> ByteImages:
     """Images `[N, H, W, 3]` with the named corruption; severity 0 returns them unchanged.
@@ -68,10 +71,6 @@ def check_request(images: ByteImages, name: str, severity: int, seed: int) -> No
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-ALGORITHM_VERSION = 1
-"""Raised whenever a corruption's pixels change, so that older cached images are not used again."""
 
 
 def digest_of(images: ByteImages) -> str:

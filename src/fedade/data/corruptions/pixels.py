@@ -16,6 +16,8 @@ from scipy import ndimage
 
 from fedade.core.importing import OptionalModule
 
+cv2: Any = OptionalModule("cv2", "vision")
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 ByteImages = NDArray[np.uint8]
@@ -27,6 +29,8 @@ Unit = NDArray[np.float32]
 # The reference truncates. The guard keeps a float that misses its integer by rounding from losing a
 # level, which would differ between processors; float32 rounding of a level is below 1e-4.
 _TRUNCATION_GUARD = np.float32(1e-3)
+
+Shape = tuple[int, ...]
 
 
 def unit(images: ByteImages) -> Unit:
@@ -54,14 +58,6 @@ def gaussian(
     sigmas = (0.0, sigma, sigma) + (0.0,) * (layers.ndim - 3)
     blurred: Unit = ndimage.gaussian_filter(layers, sigmas, mode=mode, truncate=truncate)
     return blurred
-
-
-cv2: Any = OptionalModule("cv2", "vision")
-
-__all__ = ["cv2"]
-
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,18 @@ _MUD = unit(np.array([63, 42, 20], dtype=np.uint8))
 _EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], dtype=np.float32)
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
+Points = NDArray[np.float64]
+
+NUM_TEXTURES = 5
+"""As many as the reference ever picks from."""
+
+_SIDE = 1000
+_SCALE = 0.2
+_ICE = np.array([0.80, 0.91, 1.0], dtype=np.float32)
+
+# `cache` alone would let every thread of a first call build the textures.
+_BUILDING = Lock()
+
 
 def fog(images: ByteImages, draws: Draws, thickness: float, decay: float) -> ByteImages:
     """A bank of plasma is added, and the sum dimmed back to the image's own maximum."""
@@ -128,20 +140,6 @@ def _wet_sheen(liquid: ByteImages) -> Unit:
     sheen = liquid.astype(np.float32) * embossed
     # A dry image stays as it is; the reference divides by zero here.
     return np.asarray(sheen / max(sheen.max(), 1), dtype=np.float32)
-
-
-Points = NDArray[np.float64]
-
-NUM_TEXTURES = 5
-"""As many as the reference ever picks from."""
-
-_SIDE = 1000
-_SCALE = 0.2
-_ICE = np.array([0.80, 0.91, 1.0], dtype=np.float32)
-
-
-# `cache` alone would let every thread of a first call build the textures.
-_BUILDING = Lock()
 
 
 def frost_textures() -> ByteImages:

@@ -15,6 +15,8 @@ from fedade.data.readers.images import IMAGE_SUFFIXES, ImageReading, Undecoded, 
 
 TEST_PARTS = ("test", "val", "valid", "validation")
 
+ANNOTATIONS = "val/val_annotations.txt"
+
 
 @dataclass(frozen=True)
 class ImageFolder:
@@ -85,9 +87,6 @@ def _labelled(part: Path, class_names: list[str]) -> tuple[list[Path], NDArray[n
 
 def _at(paths: list[Path], rows: NDArray[np.bool_]) -> list[Path]:
     return [paths[row] for row in np.flatnonzero(rows)]
-
-
-ANNOTATIONS = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,12 @@ zstandard: Any = OptionalModule("zstandard", "text")
 
 COMPRESSED = ".zst"
 
+RELATIONS, FACTS, FOLDER = "relations.jsonl", "trex.jsonl", "TREx"
+
+PATTERNS, FURTHER = "pararel_patterns.jsonl", "lpaqa_trex_train.jsonl"
+
+MASK = "[MASK]"
+
 
 class JsonRecord:
     """One object and where it stands, so that a message can name the line."""
@@ -80,11 +86,6 @@ def _content(path: Path) -> bytes:
     if not frame.eof:
         raise damaged(path, "the compressed frame breaks off")
     return unpacked
-
-
-RELATIONS, FACTS, FOLDER = "relations.jsonl", "trex.jsonl", "TREx"
-PATTERNS, FURTHER = "pararel_patterns.jsonl", "lpaqa_trex_train.jsonl"
-MASK = "[MASK]"
 
 
 class EvidenceSentence(NamedTuple):

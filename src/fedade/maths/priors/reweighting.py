@@ -9,6 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
+
+_HALVINGS = 50
+
 
 def reweight(
     probabilities: Float[Tensor, "*C n K"], prior: Float[Tensor, "*C K"], source_prior: Float[Tensor, " K"]
@@ -24,10 +28,6 @@ def reweight(
     product = probabilities * ratio.unsqueeze(-2)
     total = product.sum(-1, keepdim=True)
     return torch.where(total > 0, product / torch.where(total > 0, total, 1), probabilities)
-
-
-LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
-_HALVINGS = 50
 
 
 def fit_temperature(logits: Float[Tensor, "n K"], labels: Int[Tensor, " n"]) -> Float[Tensor, ""]:

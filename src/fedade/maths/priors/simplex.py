@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fedade.kernels import absolute_iterations
 
+_OVER_RELAXATION = 1.7
+
 
 def project_to_simplex(vector: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     """Nearest distribution in Euclidean distance, by sorting (Held, Wolfe and Crowder, 1974)."""
@@ -34,9 +36,6 @@ def normalise(masses: Float[Tensor, "*C K"], fallback: Float[Tensor, " K"]) -> F
 def mix_with_uniform(prior: Float[Tensor, "*C K"], weight: float) -> Float[Tensor, "*C K"]:
     """(1 - weight) prior + weight · uniform, so that no class has probability 0."""
     return (1 - weight) * prior + weight / prior.shape[-1]
-
-
-_OVER_RELAXATION = 1.7
 
 
 class SimplexFactors(NamedTuple):

@@ -15,6 +15,11 @@ from fedade.maths.signals.dynamics import directions
 SMOOTHING = 1e-3
 """Added to every class before a logarithm; bounds KL by ln((1 + ε) / ε) = 6.91."""
 
+BLUR = 0.05
+"""Entropic regularisation, as a share of the largest cost."""
+
+ITERATIONS = 100
+
 
 def kl_distance(previous: Float[Tensor, "*C K"], current: Float[Tensor, "*C K"]) -> Float[Tensor, "*C"]:
     """1 - e^-KL(previous ‖ current), Kullback and Leibler (1951), of smoothed distributions; not symmetric."""
@@ -119,11 +124,6 @@ def energy_distance(first: Float[Tensor, "*C m d"], second: Float[Tensor, "*C n 
 def _distances(first: Tensor, second: Tensor) -> Tensor:
     # Differences rather than a matrix product, whose cancellation leaves equal samples apart.
     return torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
-
-
-BLUR = 0.05
-"""Entropic regularisation, as a share of the largest cost."""
-ITERATIONS = 100
 
 
 def class_costs(rows: Float[Tensor, "K d"]) -> Float[Tensor, "K K"]:

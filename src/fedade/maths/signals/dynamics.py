@@ -8,6 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+SHORTEST = 1e-3
+"""Length below which a feature is not stretched to 1: its slope would be as large as the inverse."""
+
 
 def mean_prediction(probabilities: Float[Tensor, "*C n K"]) -> Float[Tensor, "*C K"]:
     """Mean softmax vector q of a batch, paper Sec. 4.2 (eq:batch_q)."""
@@ -76,10 +79,6 @@ def _direction(vectors: Tensor) -> Tensor:
 
 def _ones_for_zeros(divisors: Tensor) -> Tensor:
     return torch.where(divisors > 0, divisors, torch.ones_like(divisors))
-
-
-SHORTEST = 1e-3
-"""Length below which a feature is not stretched to 1: its slope would be as large as the inverse."""
 
 
 def directions(features: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:

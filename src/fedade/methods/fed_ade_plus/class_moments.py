@@ -27,6 +27,13 @@ SHARE_DOUBT = 0.5
 """By how many standard deviations of one channel a layer's explained share may be greater than it seems: the mean over
 channels, which resemble each other, is about twice as sure as one of them."""
 
+FEATURES = "features"
+"""The layer that stands for the features before the head, where a model has no BatchNorm."""
+
+PLAIN_SHARE = 0.25
+"""Layers whose per-sample means the class surely explains by less than this can be corrected before the prior is
+known."""
+
 
 class ClassMoments(NamedTuple):
     """A value per sample and channel, seen through its classes."""
@@ -121,14 +128,6 @@ def believed(residual: Residual, expected: Expected, doubt: float) -> Shift:
     chance = torch.addcdiv(expected.uncertainty, expected.spread, residual.samples)
     trust = torch.rsub(squared_ratio(residual.size, chance).reciprocal(), 1, alpha=doubt).clamp(min=0)
     return Shift(trust * residual.size, trust)
-
-
-FEATURES = "features"
-"""The layer that stands for the features before the head, where a model has no BatchNorm."""
-
-PLAIN_SHARE = 0.25
-"""Layers whose per-sample means the class surely explains by less than this can be corrected before the prior is
-known."""
 
 
 class LayerGroup(NamedTuple):

@@ -26,6 +26,14 @@ from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
 from fedade.parts.norm_layers import named_statistics
 
+FEATURE_BIAS = 8.0
+"""How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
+they were never trained on."""
+
+UNCORRECTED_BIAS, CONVINCING = 16.0, 6
+"""The same where no layer is corrected before the classes are known, if these explain nothing of what the layers show;
+and the power by which it falls with what they explain."""
+
 
 class Corrected(NamedTuple):
     """A pass and the statistics that it found."""
@@ -177,14 +185,6 @@ def _moved(features: Tensor, found: Statistics, deployed: Statistics) -> Tensor:
     scale = (deployed.variance / found.variance).sqrt()
     moved = (features - found.mean) * scale + deployed.mean
     return moved if features.ndim < 3 else torch.where((features != 0).any(-1, keepdim=True), moved, features)
-
-
-FEATURE_BIAS = 8.0
-"""How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
-they were never trained on."""
-UNCORRECTED_BIAS, CONVINCING = 16.0, 6
-"""The same where no layer is corrected before the classes are known, if these explain nothing of what the layers show;
-and the power by which it falls with what they explain."""
 
 
 def uncorrected_bias(

@@ -23,6 +23,9 @@ _FEWEST = 3
 _ENTRIES_AT_ONCE = 10_000_000
 """Numbers in the comparison of all clients with all by all, over classes; bounds memory."""
 
+_NO_CHANCE = -1e4
+"""Logit of a class without an anchor; finite, so that gradients are when no class has one."""
+
 
 class ClassKnowledge(NamedTuple):
     """A classifier and, for the classes that are known, the mean feature of their samples."""
@@ -111,10 +114,6 @@ def cluster_means(together: Bool[Tensor, "C C"], values: Float[Tensor, "C d"]) -
     """For each the mean over its own cluster, all members alike."""
     shares = together.to(values.dtype) / together.sum(-1, keepdim=True)
     return shares @ values
-
-
-_NO_CHANCE = -1e4
-"""Logit of a class without an anchor; finite, so that gradients are when no class has one."""
 
 
 def alignment_loss(

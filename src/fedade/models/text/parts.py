@@ -17,6 +17,12 @@ from fedade.core.precision import Precision
 from fedade.core.split import Parameters
 from fedade.core.tokens import PADDING
 
+ENCODED_AT_ONCE = 64
+"""Texts of one pass through the layers below the adapters."""
+
+NAME = "fedade-causal"
+"""Under which models find it (`transformers.AttentionInterface`)."""
+
 
 def freeze(module: nn.Module, scales_persist: bool) -> None:
     """Turn all parameters into buffers; scales of normalisation layers stay part of the state where told so."""
@@ -66,10 +72,6 @@ class FrozenBase(nn.Module):
         memo[id(self)] = copied
         copied.__dict__.update(deepcopy(self.__dict__, memo))
         return copied
-
-
-ENCODED_AT_ONCE = 64
-"""Texts of one pass through the layers below the adapters."""
 
 
 class DecoderLayers(FrozenBase):
@@ -160,10 +162,6 @@ class Head(DecoderLayers):
         last = (features != 0).any(-1).sum(-1, keepdim=True).clamp(min=1) - 1
         chosen = hidden.gather(-2, last[..., None].expand(-1, -1, hidden.shape[-1])).squeeze(-2)
         return self.norm(chosen)  # type: ignore[no-any-return]
-
-
-NAME = "fedade-causal"
-"""Under which models find it (`transformers.AttentionInterface`)."""
 
 
 def causal_attention(

@@ -19,6 +19,21 @@ from fedade.core import trace
 from fedade.reporting.answers import calibration_bins, class_accuracies, client_accuracies, true_drift
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts
 
+ACCURACIES = ("accuracy_post", "accuracy_pre", "accuracy_fresh")
+
+CURVES = (*ACCURACIES, "confidence")
+
+SIGNALS = ("s_unc", "s_rep", "s")
+
+FEWEST_IN_BIN, LEAST_SHARE_IN_BIN = 20, 0.002
+"""Answers that a bin of confidence must hold to be shown: fewer tell nothing of their accuracy."""
+
+PRIORS = ("true_prior", "prior")
+
+_COSTS = ("bytes_sent", "bytes_received", "state_bytes", "passes")
+
+_QUARTILES = (25, 75)
+
 
 class Packed(TypedDict):
     """What a page needs to know to read an array back."""
@@ -78,16 +93,6 @@ class Blobs:
             self._places[name] = len(self.lines)
             self.lines.append(base64.b64encode(gzip.compress(content, 9, mtime=0)).decode())
         return self._places[name]
-
-
-ACCURACIES = ("accuracy_post", "accuracy_pre", "accuracy_fresh")
-CURVES = (*ACCURACIES, "confidence")
-SIGNALS = ("s_unc", "s_rep", "s")
-FEWEST_IN_BIN, LEAST_SHARE_IN_BIN = 20, 0.002
-"""Answers that a bin of confidence must hold to be shown: fewer tell nothing of their accuracy."""
-PRIORS = ("true_prior", "prior")
-_COSTS = ("bytes_sent", "bytes_received", "state_bytes", "passes")
-_QUARTILES = (25, 75)
 
 
 class ClientGrid:

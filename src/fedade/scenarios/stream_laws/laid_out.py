@@ -9,6 +9,11 @@ from numpy.typing import NDArray
 
 from fedade.scenarios.streams import ShiftStreams
 
+CONCENTRATION = 0.1
+"""γ of RoTTA and δ of NOTE."""
+
+MOST_SLOTS = 100
+
 
 @dataclass(frozen=True)
 class LaidOutStreams(ShiftStreams):
@@ -53,11 +58,6 @@ def whole_counts(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     return np.asarray(counts)
-
-
-CONCENTRATION = 0.1
-"""γ of RoTTA and δ of NOTE."""
-MOST_SLOTS = 100
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,12 @@ SLOWEST, FASTEST = 0.5, 2.0
 LATEST_START = 0.25
 """Share of the run."""
 
+LATE_SHARE = 0.5
+"""Share of the clients that are not there from the start."""
+
+LAST_JOINS = 0.75
+"""Share of the run after which nobody joins."""
+
 
 class OwnPaceStreams(ShiftStreams):
     """ω_c(t) = ω_s(speed · (t - start)) with a schedule s, speed and start drawn for each client."""
@@ -29,12 +35,6 @@ class OwnPaceStreams(ShiftStreams):
             start = draws.random() * LATEST_START * settings.num_timesteps
             rows.append(paths[name][client, np.rint(speed * (times - start)).clip(0, times[-1]).astype(np.int64)])
         return np.stack(rows)
-
-
-LATE_SHARE = 0.5
-"""Share of the clients that are not there from the start."""
-LAST_JOINS = 0.75
-"""Share of the run after which nobody joins."""
 
 
 class LateStreams(ShiftStreams):
