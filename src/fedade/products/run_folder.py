@@ -20,8 +20,7 @@ from fedade.core.version import __version__
 from fedade.experiments.cell import Cell, cells_of
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.reporting.figures import figures, save
-from fedade.reporting.page import Page, render
-from fedade.reporting.page.grids import origin
+from fedade.reporting.page import Page, origin, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.rendering import document
 from fedade.reporting.results import Result, rows, run_tables

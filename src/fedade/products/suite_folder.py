@@ -20,8 +20,7 @@ from fedade.products.run_folder import printed_run_tables, write_report
 from fedade.products.suite_products import finish, recorded
 from fedade.reporting import names
 from fedade.reporting.grid import Key, row_of, scenario_of
-from fedade.reporting.page import Page, render
-from fedade.reporting.page.grids import origin
+from fedade.reporting.page import Page, origin, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.results import Result, rows, run_tables
 from fedade.reporting.table_model import Table
