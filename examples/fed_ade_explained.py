@@ -8,9 +8,9 @@ import torch
 from digits_model import digits, trained_network
 
 import fedade
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, estimated_risk
 from fedade.maths.signals import dynamics
-from fedade.maths.signals.rates import adaptive_rate
+from fedade.maths.signals.dynamics import adaptive_rate
 
 images, labels = digits()
 network = trained_network(images[:700], labels[:700])

@@ -33,7 +33,7 @@ from fedade.adapter.accuracy_estimation import (
 from fedade.adapter.appearance import HeldOutAppearance
 from fedade.adapter.monitoring import Estimate, FittedMonitor
 from fedade.adapter.simulated_drift import Rehearsal
-from fedade.maths.priors.calibration import fit_temperature
+from fedade.maths.priors.reweighting import fit_temperature
 
 CLEAN, WINDOW, LOSS, IN_TIME = 8, 10, 0.10, 5
 """Batches before an onset; of a window; the loss that must be noticed, and in how many batches."""

@@ -8,8 +8,7 @@ import argparse
 from fedade.core.paths import cache_dir
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from
-from fedade.methods.fed_ade_plus.class_moments import explained_share
-from fedade.methods.fed_ade_plus.reference_moments import plain_layers, reference_moments
+from fedade.methods.fed_ade_plus.class_moments import explained_share, plain_layers, reference_moments
 from fedade.scenarios.building import build_deployment
 
 

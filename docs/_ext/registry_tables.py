@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from fedade.cli.listing import COMPUTED, ListedKind
-from fedade.data.corruptions import CORRUPTIONS, STANDARD
+from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS
 from fedade.maths.schedules import SCHEDULES
 from fedade.methods import METHODS
@@ -75,12 +75,12 @@ def _first(documented: Any) -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "methods": partial(listed, ListedKind.methods, "summary", "source", "rounds", "reference", "oracle"),
-    "datasets": partial(listed, ListedKind.datasets, "classes", "examples", "remark"),
-    "models": partial(listed, ListedKind.models, "summary"),
-    "measures": partial(listed, ListedKind.measures, "predictions", "features", "summary"),
-    "presets": partial(listed, ListedKind.presets, "dataset", "kind", "model"),
-    "suites": partial(listed, ListedKind.suites, "summary", "cells"),
+    "methods": partial(listed, "methods", "summary", "source", "rounds", "reference", "oracle"),
+    "datasets": partial(listed, "datasets", "classes", "examples", "remark"),
+    "models": partial(listed, "models", "summary"),
+    "measures": partial(listed, "measures", "predictions", "features", "summary"),
+    "presets": partial(listed, "presets", "dataset", "kind", "model"),
+    "suites": partial(listed, "suites", "summary", "cells"),
     "streams": streams,
     "schedules": schedules,
     "corruptions": corruptions,

@@ -8,12 +8,10 @@ from fedade import Card, ClientContext, Method
 class Smoothed(Method[Tensor]):
     """The deployed model's predictions, times a running mean of them."""
 
+    about = Card(summary="predictions times their running mean", paper="none", keeps_body=True)
+
     momentum: float = 0.5
     """Share of the past that the mean keeps."""
-
-    @property
-    def card(self) -> Card:
-        return Card(summary="predictions times their running mean", paper="none", keeps_body=True)
 
     def begin(self, ctx: ClientContext) -> Tensor:
         return ctx.deployment.source_prior

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from fedade.core.events import Listener
     from fedade.core.method import Card, FederatedMethod, Method
     from fedade.core.scenario import Batch, Streams
-    from fedade.maths.priors.calibration import fit_temperature
     from fedade.maths.priors.estimators import confusion_matrix, estimate_prior
-    from fedade.maths.priors.reweighting import reweight
-    from fedade.parts.shift_aware_rate import ShiftAwareRate
+    from fedade.maths.priors.reweighting import fit_temperature, reweight
+    from fedade.parts.summaries import ShiftAwareRate
     from fedade.products.simulating import Results, simulate
     from fedade.scenarios.own_streams import (
         corrupt_images,
@@ -50,7 +49,7 @@ _WHERE = {
     "Method": "fedade.core.method",
     "Results": "fedade.products.simulating",
     "RoundContext": "fedade.core.context",
-    "ShiftAwareRate": "fedade.parts.shift_aware_rate",
+    "ShiftAwareRate": "fedade.parts.summaries",
     "Streams": "fedade.core.scenario",
     "confusion_matrix": "fedade.maths.priors.estimators",
     "corrupt_images": "fedade.scenarios.own_streams",
@@ -58,7 +57,7 @@ _WHERE = {
     "dirichlet_priors": "fedade.scenarios.own_streams",
     "drifting_streams": "fedade.scenarios.own_streams",
     "estimate_prior": "fedade.maths.priors.estimators",
-    "fit_temperature": "fedade.maths.priors.calibration",
+    "fit_temperature": "fedade.maths.priors.reweighting",
     "load_deployment": "fedade.adapter.deploying",
     "recorded_streams": "fedade.scenarios.own_streams",
     "reweight": "fedade.maths.priors.reweighting",

@@ -15,7 +15,7 @@ import pytest
 
 from fedade.core import trace
 from fedade.core.events import Listener
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.runner import executors, work
 from fedade.runner.executors import ProcessLostError, executor_of
 from fedade.runner.running import tasks_of

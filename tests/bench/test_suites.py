@@ -12,8 +12,7 @@ from fedade.experiments import cell as cells_module
 from fedade.experiments.cell import COMMON
 from fedade.experiments.identifying import changed_cell
 from fedade.experiments.suites import SUITES, suite_of
-from fedade.experiments.suites.grid import SuiteRow, grid
-from fedade.experiments.suites.selecting import select
+from fedade.experiments.suites.grid import Block, Suite, SuiteRow, select
 from fedade.methods import METHODS
 from fedade.reporting import names, paper
 
@@ -67,7 +66,7 @@ def changed(**changes):
     said |= changes
     row = SuiteRow("row", said["method"], said["settings"])
     scenario = {"scenario": said["scenario"]}
-    (cell,) = grid("s", (said["preset"],), (row,), (said["seed"],), (said["schedule"],), changes=scenario)
+    (cell,) = Suite("s", "", [Block((said["preset"],), (row,), (said["schedule"],), scenario)]).cells((said["seed"],))
     return cell
 
 
@@ -102,7 +101,8 @@ def test_an_address_ignores_labels_where_data_lie_what_computes_and_other_method
     assert changed_cell(BASE, ["fed-ade.use_unc=false"]).address == changed(settings={"use_unc": False}).address
     assert changed_cell(changed(settings={"use_unc": False}), ["fed-ade.use_unc=true"]).address == BASE.address
     assert changed(settings={"use_unc": True}).address == BASE.address, "a default, said or not"
-    (other,) = grid("other", ("digits-label",), (SuiteRow("name", "fed-ade"),), (0,), ("lin",), varied={"alpha": 1.0})
+    block = Block(("digits-label",), (SuiteRow("name", "fed-ade"),), ("lin",), varied={"alpha": 1.0})
+    (other,) = Suite("other", "", [block]).cells((0,))
     assert other.address == BASE.address
 
 

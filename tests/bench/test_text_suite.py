@@ -3,7 +3,7 @@
 from collections import Counter
 
 from fedade.experiments.suites import SUITES
-from fedade.experiments.suites.selecting import select
+from fedade.experiments.suites.grid import select
 from fedade.reporting import names, paper
 
 LAMA = select(SUITES["table1"].cells((0, 1, 2)), ["dataset=lama"])

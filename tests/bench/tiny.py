@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedade.cli.main import main
-from fedade.experiments.cell import Cell
 from fedade.experiments.suites import SUITES
-from fedade.experiments.suites.grid import Suite, SuiteRow, grid
+from fedade.experiments.suites.grid import Block, Suite, SuiteRow
 from fedade.runner import work
 from fedade.runner.clocks import build_clock
 
@@ -27,12 +26,8 @@ DIVERGING = {"rate": {"low": 1e30, "mid": 1e30, "high": 1e30}}
 
 def suite(name: str, rows: Sequence[SuiteRow] = ROWS, timesteps: int = 3) -> Suite:
     """On the default data, two schedules and one seed."""
-
-    def cells(seeds: Sequence[int]) -> list[Cell]:
-        changes = {"scenario": {**SCENARIO, "num_timesteps": timesteps}}
-        return grid(name, ("digits-label",), rows, seeds, schedules=("lin", "squ"), changes=changes)
-
-    return Suite(name, "for tests", cells, (0,))
+    changes = {"scenario": {**SCENARIO, "num_timesteps": timesteps}}
+    return Suite(name, "for tests", [Block(("digits-label",), rows, ("lin", "squ"), changes)], (0,))
 
 
 TINY = suite("tiny")

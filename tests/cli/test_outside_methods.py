@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedade.checking.checks import CHECKS
-from fedade.checking.promises import BrokenPromiseError
-from fedade.checking.trials import MethodTrial, trial_scenarios
+from fedade.checking.trials import BrokenPromiseError, MethodTrial, trial_scenarios
 from fedade.methods import method_class
 
 from .conftest import TINY

@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,7 @@ from fedade.cli.listing import ListedKind
 from fedade.cli.main import COMMANDS
 
 
-@pytest.mark.parametrize("kind", ListedKind)
+@pytest.mark.parametrize("kind", get_args(ListedKind))
 def test_everything_can_be_listed(fedade, kind):
     entries = json.loads(fedade("list", kind, "--json", check=True).stdout)
     assert all(entry["name"] for entry in entries)
@@ -30,7 +31,7 @@ def test_commands_are_listed_without_importing_any_and_each_is_there():
 
 WITHOUT_PYTORCH = [
     *([name, "--help"] for name in COMMANDS),
-    *(["list", kind] for kind in ListedKind),
+    *(["list", kind] for kind in get_args(ListedKind)),
     ["data", "where", "digits"],
     ["results", "write", "table.md"],
     ["flower", "certs", "keys"],

@@ -7,9 +7,7 @@ import torch
 
 import fedade.methods
 from fedade.checking.checks import CHECKS
-from fedade.checking.promises import BrokenPromiseError
-from fedade.checking.recording import OnlyRecordable
-from fedade.checking.trials import MethodTrial, TrialScenarios, trial_scenarios
+from fedade.checking.trials import BrokenPromiseError, MethodTrial, OnlyRecordable, TrialScenarios, trial_scenarios
 from fedade.methods import METHODS
 
 from ..helpers import QUICKER, quick

@@ -8,12 +8,11 @@ import pytest
 
 import fedade.data.known
 from fedade.cli import options
-from fedade.cli.listing import ListedKind, listed
+from fedade.cli.listing import listed
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions import CORRUPTIONS, PUBLISHED, STANDARD
-from fedade.data.inventory import describe
+from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD
 from fedade.data.known.digits import digits
-from fedade.data.registry import DATASETS
+from fedade.data.registry import DATASETS, describe
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor
 from fedade.experiments.suites.grid import PAPER_SCHEDULES
 from fedade.listeners import TRACKERS
@@ -83,7 +82,7 @@ def test_help_names_every_tracker():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_of_networks_is_listed(family):
-    assert [entry for entry in listed(ListedKind.models) if entry["name"].startswith(f"{family}:")]
+    assert [entry for entry in listed("models") if entry["name"].startswith(f"{family}:")]
 
 
 @pytest.mark.parametrize("name", CHARTS)

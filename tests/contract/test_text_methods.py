@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedade.checking.recording import AsIfRecorded
+from fedade.checking.trials import AsIfRecorded
 from fedade.core import tree
 from fedade.core.method import Method
 from fedade.core.scenario import Batch, Scenario, Streams

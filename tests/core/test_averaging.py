@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.core.vectors import weighted_mean
+from fedade.core.split import weighted_mean
 
 from ..maths.samples import QUICK, generator, seeds
 

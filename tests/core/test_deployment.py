@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import fedade
-from fedade.core.cost import PassCounter
+from fedade.core.network import PassCounter
 
 
 def test_a_constant_is_computed_once_and_belongs_to_its_deployment(scenario_factory):
@@ -64,4 +64,4 @@ def test_there_is_one_context_variable():
         for path in Path(fedade.__file__).parent.rglob("*.py")
         if re.search(r"= ContextVar\(|threading\.local", path.read_text())
     ]
-    assert found == ["pass_context.py"]
+    assert found == ["normalisation.py"]

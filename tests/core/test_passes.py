@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from fedade.core.context import ClientContext
-from fedade.core.cost import PassCounter
+from fedade.core.network import PassCounter
 from fedade.core.normalisation import FROZEN, Mixed
 from fedade.core.scenario import Batch, Streams
 from fedade.methods import METHODS
-from fedade.scenarios.pool_features import PIECE
+from fedade.scenarios.pools import PIECE
 from tests.helpers import QUICKER, context, quick, run
 
 

@@ -1,7 +1,7 @@
 import torch
 from torch.func import vmap
 
-from fedade.core.vectors import Layout, average, weighted_mean
+from fedade.core.split import Layout, average, weighted_mean
 
 
 def tensors(lanes: tuple[int, ...] = ()) -> dict[str, torch.Tensor]:

@@ -7,13 +7,14 @@ import pytest
 from natural_images import IMAGES
 
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions import corrupt, corrupted_pool, digest_of, pool
+from fedade.data.corruptions import corrupting
+from fedade.data.corruptions.corrupting import corrupt, corrupted_pool, digest_of
 
 
 def test_the_pool_is_made_once_and_mapped(cache_dir, monkeypatch):
     made = corrupted_pool(IMAGES, "fog", 2, 5, cache_dir / "new")
     np.testing.assert_array_equal(made, corrupt(IMAGES, "fog", 2, seed=5))
-    monkeypatch.setattr(pool, "corrupt", lambda *_: pytest.fail("the cached file was not used"))
+    monkeypatch.setattr(corrupting, "corrupt", lambda *_: pytest.fail("the cached file was not used"))
     again = corrupted_pool(IMAGES, "fog", 2, 5, cache_dir / "new")
     assert isinstance(again, np.memmap)
     assert not again.flags.writeable
@@ -32,7 +33,7 @@ def test_whatever_determines_the_pool_names_its_file(cache_dir, monkeypatch):
     corrupted_pool(IMAGES, "contrast", 1, 1, cache_dir)
     corrupted_pool(IMAGES, "brightness", 1, 0, cache_dir)
     corrupted_pool(IMAGES[::-1], "contrast", 1, 0, cache_dir)
-    monkeypatch.setattr(pool, "ALGORITHM_VERSION", pool.ALGORITHM_VERSION + 1)
+    monkeypatch.setattr(corrupting, "ALGORITHM_VERSION", corrupting.ALGORITHM_VERSION + 1)
     corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir)
     assert len(list(cache_dir.iterdir())) == 6
 
@@ -69,7 +70,8 @@ def test_a_write_that_fails_leaves_nothing_behind(cache_dir, monkeypatch):
     assert not list(cache_dir.iterdir())
 
 
-def test_a_cache_folder_that_is_a_file_is_named(cache_dir):
+def test_a_cache_folder_that_is_a_file_is_named(cache_dir, monkeypatch):
+    monkeypatch.setenv("FEDADE_CACHE", str(cache_dir))
     (cache_dir / "taken").write_text("")
-    with pytest.raises(FedadeError, match=r"cannot cache corrupted images in .*taken"):
+    with pytest.raises(FedadeError, match=r"cannot write .*taken.*; set FEDADE_CACHE to a folder that can be written"):
         corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir / "taken")

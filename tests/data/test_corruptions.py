@@ -13,19 +13,11 @@ from natural_images import IMAGES, Pixels, natural_images
 from scipy import ndimage
 
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions import (
-    CORRUPTIONS,
-    PUBLISHED,
-    STANDARD,
-    blur,
-    corrupt,
-    corrupted_pool,
-    corrupting,
-    digital,
-    opencv,
-)
-from fedade.data.corruptions.frost_textures import frost_textures
+from fedade.data.corruptions import blur, corrupting, digital, pixels
+from fedade.data.corruptions.corrupting import corrupt, corrupted_pool
 from fedade.data.corruptions.pixels import levels, unit
+from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD
+from fedade.data.corruptions.weather import frost_textures
 
 NOT_MONOTONE = {
     "glass_blur": "severities 1 to 3 blur more and displace as much; severity 5 blurs away some of 4",
@@ -278,4 +270,4 @@ def test_a_bad_seed_is_named():
 def test_missing_opencv_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(FedadeError, match=r"pip install 'fedade\[vision\]'"):
-        _ = opencv.cv2.cvtColor
+        _ = pixels.cv2.cvtColor

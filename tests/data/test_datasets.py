@@ -9,7 +9,7 @@ import pytest
 from tiny_layouts import encoded, some_images, write_cifar10_batches, write_cifar10_parquet, write_parquet
 
 from fedade.core.errors import FedadeError
-from fedade.data import inventory, registry
+from fedade.data import registry
 from fedade.data.checksums import PublishedFile, file_digest
 from fedade.data.known.cifar import CIFAR10
 from fedade.data.registry import DATASETS, load, official_corruption, where
@@ -145,7 +145,7 @@ def test_the_inventory_tells_found_partial_missing_and_damaged_apart(tmp_path: P
         label="fine_label",
         names=None,
     )
-    entries = {entry["name"]: entry for entry in inventory.describe(tmp_path)}
+    entries = {entry["name"]: entry for entry in registry.describe(tmp_path)}
     assert list(entries) == list(DATASETS)
     expected = {
         "digits": "found",
@@ -165,7 +165,7 @@ def test_the_inventory_tells_found_partial_missing_and_damaged_apart(tmp_path: P
 
 def test_a_check_counts_and_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cifar10_batches(tmp_path)
-    report = inventory.check("cifar10", tmp_path)
+    report = registry.check("cifar10", tmp_path)
     assert (report["train"], report["test"], report["classes"]) == (20, 10, 10)
     assert report["partial"].startswith("20 of 50,000")
     assert set(report["files"].values()) == {"unknown"}
@@ -174,20 +174,20 @@ def test_a_check_counts_and_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyP
         path.name: PublishedFile(path.stat().st_size, file_digest(path, "md5"))
         for path in (tmp_path / "cifar-10-batches-py").iterdir()
     }
-    monkeypatch.setattr(inventory, "DATASETS", {"cifar10": replace(CIFAR10, published=known)})
-    assert inventory.check("cifar10", tmp_path)["verified"] is True
+    monkeypatch.setattr(registry, "DATASETS", {"cifar10": replace(CIFAR10, published=known)})
+    assert registry.check("cifar10", tmp_path)["verified"] is True
 
 
 def test_a_check_names_the_published_corruptions_that_can_be_read(tmp_path: Path) -> None:
     write_cifar10_parquet(tmp_path)
     published_corruption(tmp_path, np.arange(10))
-    assert inventory.check("cifar10-c", tmp_path)["corruptions"] == ["fog"]
+    assert registry.check("cifar10-c", tmp_path)["corruptions"] == ["fog"]
 
 
 def test_the_installed_digits_load_by_name() -> None:
     dataset = load("digits")
     assert dataset.num_classes == 10
-    assert inventory.check("digits")["train"] == len(dataset.train)
-    listed = next(entry for entry in inventory.describe() if entry["name"] == "digits")
+    assert registry.check("digits")["train"] == len(dataset.train)
+    listed = next(entry for entry in registry.describe() if entry["name"] == "digits")
     assert (listed["classes"], listed["examples"]) == (10, len(dataset.train) + len(dataset.test))
     assert where("digits") is None

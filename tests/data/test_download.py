@@ -14,8 +14,7 @@ from tiny_layouts import write_cifar10_batches, write_cifar10_parquet
 
 from fedade.core.errors import FedadeError
 from fedade.data import download, registry
-from fedade.data.archives import unpack
-from fedade.data.download import Archive
+from fedade.data.download import Archive, unpack
 from fedade.data.registry import DATASETS
 from fedade.data.specs import BundledSpec, TextSpec
 

@@ -19,7 +19,7 @@ from tests.trex_files import (
 )
 
 from fedade.core.errors import FedadeError
-from fedade.data import inventory, registry
+from fedade.data import registry
 from fedade.data.known import lama
 from fedade.data.known.lama import lama_trex
 from fedade.data.readers import trex
@@ -166,10 +166,10 @@ def test_a_copy_says_what_it_lacks(tmp_path: Path) -> None:
     partial = load_texts("lama-trex", write_release(tmp_path)).partial
     assert partial is not None
     assert "P19 streams 6 of 100 texts" in partial
-    status = {entry["name"]: entry for entry in inventory.describe(tmp_path)}["lama-trex"]
+    status = {entry["name"]: entry for entry in registry.describe(tmp_path)}["lama-trex"]
     assert (status["status"], status["classes"], status["examples"]) == ("partial", 41, 34_039)
     assert status["remark"] == partial
-    checked = inventory.check("lama-trex", tmp_path)
+    checked = registry.check("lama-trex", tmp_path)
     assert (checked["train"], checked["test"], checked["verified"]) == (24, 24, False)
     assert set(checked["files"]) == {"P19.jsonl", "P36.jsonl", "P103.jsonl", "P176.jsonl", "relations.jsonl"}
     json.dumps(checked)
@@ -177,7 +177,7 @@ def test_a_copy_says_what_it_lacks(tmp_path: Path) -> None:
 
 def test_a_damaged_copy_is_listed_as_such(tmp_path: Path) -> None:
     write_lines(write_release(tmp_path) / "TREx/P19.jsonl", ["{"])
-    status = {entry["name"]: entry for entry in inventory.describe(tmp_path)}["lama-trex"]
+    status = {entry["name"]: entry for entry in registry.describe(tmp_path)}["lama-trex"]
     assert status["status"] == "damaged"
     assert "line 1 is not JSON" in status["remark"]
 

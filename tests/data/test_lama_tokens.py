@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
 from fedade.core.tokens import PADDING
-from fedade.data import tokenising
+from fedade.data import texts as tokenising
 from fedade.data.dataset import Dataset
-from fedade.data.texts import LabelledTexts, TextDataset
-from fedade.data.tokenising import tokenised
+from fedade.data.texts import LabelledTexts, TextDataset, tokenised
 
 
 class Letters:

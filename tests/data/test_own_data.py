@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
 from fedade.core.errors import FedadeError
-from fedade.data.labels import held_out_rows
+from fedade.data.dataset import held_out_rows
 from fedade.data.registry import load
 from fedade.data.torch_dataset import from_torch
 

@@ -18,9 +18,9 @@ from tiny_layouts import (
 from fedade.core.errors import FedadeError
 from fedade.data.known.cifar import CIFAR10
 from fedade.data.readers import cifar_c
+from fedade.data.readers.folders import TinyFolder
 from fedade.data.readers.images import ImageReading, Undecoded
 from fedade.data.readers.parquet import ParquetShards
-from fedade.data.readers.tiny_folder import TinyFolder
 
 CIFAR10_PARQUET = ParquetShards(image="img", label="label", num_classes=10)
 CIFAR10_BATCHES = CIFAR10.layouts[1].reader

@@ -9,8 +9,7 @@ from torch import nn
 from fedade.client_map import Vectorised, loop
 from fedade.core import tree
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import Mixed, RecordingStatistics
-from fedade.core.pass_context import PassContext, making_pass
+from fedade.core.normalisation import Mixed, PassContext, RecordingStatistics, making_pass
 from fedade.core.tree import leaves
 from fedade.methods.fed_ade import FedAde
 from fedade.models.batch_norm import BatchNorm, convert_batch_norms

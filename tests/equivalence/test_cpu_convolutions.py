@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from fedade.client_map import Vectorised, loop
-from fedade.client_map.side_by_side import side_by_side
+from fedade.client_map import Vectorised, loop, side_by_side
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 from fedade.core.tree import leaves

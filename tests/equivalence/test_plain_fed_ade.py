@@ -9,7 +9,7 @@ import torch
 
 from fedade.core.scenario import Batch, Scenario, Streams
 from fedade.core.seeds import Seeds
-from fedade.engine.clock import Rounds
+from fedade.engine.attendance import Rounds
 from fedade.maths.signals.dynamics import mean_feature
 from fedade.methods.fed_ade import FedAde
 

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedade import kernels
-from fedade.core.normalisation import Mixed
-from fedade.core.pass_context import PassContext, making_pass
+from fedade.core.normalisation import Mixed, PassContext, making_pass
 from fedade.kernels.native import chain
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
 from fedade.models.traced import ForeignBody, TracedPass

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedade.listeners
-from fedade.core import optional
+from fedade.core import importing
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.listeners import TRACKERS, export, trackers_named
@@ -257,7 +257,7 @@ def test_a_missing_extra_is_one_line(name, tmp_path, monkeypatch):
     def missing(module):
         raise ImportError(f"No module named '{module}'")
 
-    monkeypatch.setattr(optional.importlib, "import_module", missing)
+    monkeypatch.setattr(importing.importlib, "import_module", missing)
     with pytest.raises(FedadeError, match=rf"pip install 'fedade\[{name}\]'"):
         trackers_named([name], tmp_path)
 

@@ -7,7 +7,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.method import Method
 from fedade.core.scenario import Scenario
 from fedade.core.split import Parameters
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, estimated_risk
 from fedade.parts.rates import RateBounds
 
 from ..helpers import ScenarioFactory, Seen, run

@@ -12,8 +12,8 @@ from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.cotta import Cotta
 from fedade.methods.sar import Sar
 from fedade.methods.tent import Tent
-from fedade.methods.uda.method import Uda
-from fedade.methods.unida.method import Unida
+from fedade.methods.uda import Uda
+from fedade.methods.unida import Unida
 
 from ..helpers import Seen, begin, observe, predict
 from ..parts.networks import with_body

@@ -2,7 +2,7 @@ import torch
 from torch.func import vmap
 
 from fedade.core.tree import take
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, estimated_risk
 from fedade.methods.fed_poe import FedPoe
 
 from ..helpers import begin, observe, predict

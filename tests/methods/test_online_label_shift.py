@@ -9,11 +9,11 @@ import torch
 from fedade.core import tree
 from fedade.core.deployment import Reference
 from fedade.core.errors import FedadeError
-from fedade.methods.atlas.method import Atlas
-from fedade.methods.flh_ftl.method import FlhFtl
+from fedade.methods.atlas import Atlas
+from fedade.methods.flh_ftl import FlhFtl
 from fedade.methods.fth import Fth
 from fedade.methods.prior_reweighting import PriorReweighting
-from fedade.methods.rogd.method import Rogd
+from fedade.methods.rogd import Rogd
 from fedade.methods.source import Source
 
 from ..helpers import Seen, begin, final_world, mean, observe, predict, run

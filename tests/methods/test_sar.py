@@ -8,7 +8,7 @@ from torch import nn
 
 from fedade.core import tree
 from fedade.core.errors import FedadeError
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.methods.sar import Sar
 from fedade.parts.norm_layers import batch_logits, norm_affine
 

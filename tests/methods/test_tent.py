@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedade.core.errors import FedadeError
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.methods.tent import Tent
 from fedade.parts.norm_layers import batch_logits, norm_affine
 

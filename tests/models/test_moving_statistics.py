@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from fedade.core.normalisation import Mixed, RecordingStatistics, Statistics
-from fedade.core.pass_context import PassContext, making_pass
+from fedade.core.normalisation import Mixed, PassContext, RecordingStatistics, Statistics, making_pass
 from fedade.kernels import channel_moments, reference, scaled
 from fedade.models import build
 from fedade.models.image import Pixels

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedade.parts.class_rows import BalancedRows, ClassRows, RowPace, followed, mixture
+from fedade.parts.running_norms import BalancedRows, ClassRows, RowPace, followed, mixture
 
 
 def fresh(classes: int, channels: int = 3) -> ClassRows:

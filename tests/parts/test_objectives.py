@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedade.maths.losses.entropy import entropy
+from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import reweight
 from fedade.parts.objectives import OBJECTIVES, Material
 

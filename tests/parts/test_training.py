@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from fedade.maths.losses.risks import class_weights
+from fedade.maths.losses import class_weights
 from fedade.parts.composition import trainable, trainable_personal
-from fedade.parts.objectives import OBJECTIVES, Bbse, Material
+from fedade.parts.objectives import OBJECTIVES, Material, bbse
 from fedade.parts.optimisers import Optimiser
 from fedade.parts.training import Training, prior_draws
 
@@ -52,7 +52,7 @@ def test_the_mean_loss_of_drawn_rows_is_the_estimated_risk(labels, prior, key):
 
     def risk(rows, drawn):
         chosen = Material(lambda _, rows: logits if rows is None else logits[rows], labels, prior, prior, drawn)
-        return Bbse().loss(chosen, rows)
+        return bbse(chosen, rows)
 
     (rows,) = prior_draws(torch.tensor(key), class_weights(prior, labels), MANY, range(1), MANY)
     losses = -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)

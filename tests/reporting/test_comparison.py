@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.comparison import ComparedRow, OracleShare, average_ranks, compare, oracle_share
+from fedade.reporting.comparison import ComparedRow, OracleShare, average_ranks, compare, oracle_share, paired
 from fedade.reporting.grid import grid
 from fedade.reporting.outcomes import Outcome
-from fedade.reporting.paired import paired
 
 from ..maths.samples import QUICK
 from .builders import failed, finished, planned

@@ -4,8 +4,7 @@ import html.parser
 import json
 import re
 
-from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import origin
+from fedade.reporting.page import Page, origin, render
 from fedade.reporting.page.scenes import PackedScenes, pack
 from fedade.reporting.paper import Published
 from fedade.reporting.results import ResultRow, run_table

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedade.reporting.page.numbers import Blobs, Packed
+from fedade.reporting.page.grids import Blobs, Packed
 
 
 def unpacked(blobs: Blobs, packed: Packed) -> np.ndarray:

@@ -14,10 +14,9 @@ from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import Experiment
 from fedade.experiments.suites import suite_of
-from fedade.experiments.suites.selecting import select
+from fedade.experiments.suites.grid import select
 from fedade.products.run_folder import write_report
-from fedade.products.suite_folder import claim_suite
-from fedade.products.suite_report import printed_tables, write_any_report
+from fedade.products.suite_folder import claim_suite, printed_tables, write_any_report
 from fedade.reporting.figures import CHARTS
 from fedade.reporting.results import result
 from fedade.runner.store import CellFolder

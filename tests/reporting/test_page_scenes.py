@@ -9,7 +9,7 @@ import pytest
 
 from fedade.core.errors import FedadeError
 from fedade.core.trace import column
-from fedade.reporting.page.numbers import Blobs
+from fedade.reporting.page.grids import Blobs
 from fedade.reporting.page.scenes import TIERS, Scene, complete, pack
 
 from .made_up import PAPER, made_up_page, made_up_scenes, made_up_trace

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedade.reporting.paired import Paired, holm, paired
+from fedade.reporting.comparison import Paired, holm, paired
 
 from ..maths.samples import QUICK
 

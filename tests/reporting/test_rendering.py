@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
 from fedade.reporting.paper import Published
-from fedade.reporting.rendering import CSV_FIELDS, document, latex_escaped, markdown_escaped, render
+from fedade.reporting.rendering import CSV_FIELDS, document, latex_escaped, markdown_escaped
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 from ..maths.samples import QUICK
@@ -50,7 +50,7 @@ TABLE = Table(
 
 
 def test_text_stands_in_columns() -> None:
-    assert render(TABLE, "text").splitlines() == [
+    assert document([TABLE], "text").splitlines() == [
         "table1, CIFAR-10",
         "----------------------------------------------------------------------",
         "method                 Lin.                                     p",
@@ -64,7 +64,7 @@ def test_text_stands_in_columns() -> None:
 
 
 def test_markdown_is_a_table_with_the_best_in_bold() -> None:
-    assert render(TABLE, "markdown").splitlines() == [
+    assert document([TABLE], "markdown").splitlines() == [
         "### table1, CIFAR-10",
         "",
         "| method | Lin. | p |",
@@ -78,7 +78,7 @@ def test_markdown_is_a_table_with_the_best_in_bold() -> None:
 
 
 def test_latex_is_a_booktabs_table_with_the_best_in_bold() -> None:
-    lines = render(TABLE, "latex").splitlines()
+    lines = document([TABLE], "latex").splitlines()
     assert r"\begin{tabular}{lrr}" in lines
     assert lines.count(r"\toprule") == lines.count(r"\midrule") == lines.count(r"\bottomrule") == 1
     best = r"\textbf{73.84 $\pm$0.61 $\vert$ 73.8 $\pm$0.6 $\vert$ +0.0}"
@@ -120,17 +120,17 @@ def test_markdown_escapes_are_undone_by_a_reader(text: str) -> None:
 @QUICK
 @given(any_tables())
 def test_every_line_of_markdown_and_latex_has_a_cell_for_every_column(table: Table) -> None:
-    lines = [line for line in render(table, "markdown").splitlines() if line.startswith("| ")]
+    lines = [line for line in document([table], "markdown").splitlines() if line.startswith("| ")]
     width = len(table.columns) + 2
     assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines] == [width] * (len(table.rows) + 2)
-    rows = [line for line in render(table, "latex").splitlines() if line.startswith("{}") and line.endswith(r" \\")]
+    rows = [line for line in document([table], "latex").splitlines() if line.startswith("{}") and line.endswith(r" \\")]
     assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [len(table.columns)] * (len(table.rows) + 1)
 
 
 @QUICK
 @given(any_tables())
 def test_text_never_loses_a_row(table: Table) -> None:
-    lines = render(table, "text").split("\n")
+    lines = document([table], "text").split("\n")
     assert [line.startswith(row.title.rstrip()) for row, line in zip(table.rows, lines[4:], strict=False)] == [
         True for _ in table.rows
     ]
@@ -161,4 +161,4 @@ def test_csv_gives_back_every_number(tables: list[Table]) -> None:
 
 def test_an_unknown_format_is_one_line_with_the_known_ones() -> None:
     with pytest.raises(FedadeError, match="no table format 'html'; there are text, markdown, latex, csv"):
-        render(TABLE, "html")
+        document([TABLE], "html")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
-from fedade.scenarios.labelled import client_rows
+from fedade.scenarios.partition import client_rows
 
 LABELS = np.repeat(np.arange(5), 40)
 

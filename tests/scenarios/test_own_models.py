@@ -15,7 +15,7 @@ from fedade.experiments.identifying import identified_experiment
 from fedade.experiments.settings import experiment_from
 from fedade.flower.bundle import read_bundle, write_bundle
 from fedade.scenarios.building import build_testbed
-from fedade.scenarios.identifying import identified
+from fedade.scenarios.own_models import identified
 from fedade.scenarios.settings import ScenarioSettings
 
 from ..adapter.networks import MODELS as NETWORKS

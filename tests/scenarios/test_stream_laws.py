@@ -10,11 +10,9 @@ from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
 from fedade.scenarios.settings import ScenarioSettings, StreamName
 from fedade.scenarios.stream_laws import STREAMS
-from fedade.scenarios.stream_laws.correlated import correlated_labels
-from fedade.scenarios.stream_laws.laid_out import whole_counts
-from fedade.scenarios.stream_laws.late import LateStreams
+from fedade.scenarios.stream_laws.laid_out import correlated_labels, whole_counts
 from fedade.scenarios.stream_laws.markov import axis, chain
-from fedade.scenarios.stream_laws.own_pace import OwnPaceStreams
+from fedade.scenarios.stream_laws.own_pace import LateStreams, OwnPaceStreams
 from fedade.scenarios.streams import client_schedules
 
 EVERYONE = np.arange(8)

@@ -10,7 +10,7 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, estimated_risk
 from fedade.maths.priors.estimators import ConfusionFactors, confusion_matrix, literal_inverse, simplex_least_squares
 
 COUNTS = torch.tensor([[6, 1, 2, 1], [1, 6, 1, 2], [2, 1, 3, 4]])

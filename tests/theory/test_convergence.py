@@ -5,8 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.theory.equations.convergence import Convergence, gradient_diversity
-from fedade.theory.equations.power_iteration import largest_singular_value
+from fedade.theory.equations.convergence import Convergence, gradient_diversity, largest_singular_value
 
 from ..maths.samples import QUICK, generator, seeds
 

@@ -8,9 +8,8 @@ from torch.nn.functional import cross_entropy
 from fedade.core import tree
 from fedade.maths.signals.dynamics import mean_feature
 from fedade.methods import METHODS
-from fedade.theory.client_models import client_models
 from fedade.theory.equations.logistic_head import head_probabilities
-from fedade.theory.landscape import Curvature, Landscape
+from fedade.theory.landscape import Curvature, Landscape, client_models
 from fedade.theory.oracle import TheorySettings, losses, oracle_of
 
 from ..helpers import clock

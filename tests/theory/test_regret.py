@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.theory.equations.recovery import changes, recovery
-from fedade.theory.equations.regret import dynamic_regret, interval_regret
+from fedade.theory.equations.regret_bound import dynamic_regret, interval_regret
 
 from ..maths.samples import QUICK, generator, seeds
 

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedade.theory.figures import regret_over_signal, regret_over_time
-from fedade.theory.page import theory_markdown
-from fedade.theory.power_laws import fit_power_law
-from fedade.theory.results import TheoryResult, over_seeds, theory_csv
+from fedade.theory.page import regret_over_signal, regret_over_time, theory_markdown
+from fedade.theory.results import TheoryResult, fit_power_law, over_seeds, theory_csv
 
 HORIZONS = (25, 50, 100, 200)
 

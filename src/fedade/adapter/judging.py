@@ -11,8 +11,7 @@ from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
 from fedade.core.method import Plan
 from fedade.core.tree import Tree
-from fedade.maths.losses.entropy import entropy
-from fedade.maths.losses.risks import one_hot
+from fedade.maths.losses import entropy, one_hot
 from fedade.maths.priors.estimators import posterior_mode
 from fedade.maths.priors.reweighting import reweight
 from fedade.parts.priors import calibrated_probabilities, deployed_probabilities

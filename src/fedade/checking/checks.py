@@ -13,9 +13,19 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from fedade.checking.promises import require, require_same_rows, require_same_tensors
-from fedade.checking.recording import AsIfRecorded
-from fedade.checking.trials import MethodTrial, TrialScenarios, beginning, clock, final_world, only, run
+from fedade.checking.trials import (
+    AsIfRecorded,
+    MethodTrial,
+    TrialScenarios,
+    beginning,
+    clock,
+    final_world,
+    only,
+    require,
+    require_same_rows,
+    require_same_tensors,
+    run,
+)
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
 from fedade.core.errors import first_line

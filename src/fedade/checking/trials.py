@@ -1,26 +1,41 @@
-"""Short runs of one method, and scenarios for them."""
+"""Short runs of one method, scenarios for them, and how a broken promise is told."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedade.client_map import Vectorised, loop
 from fedade.core import tree
+from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.engine.attendance import Rounds
 from fedade.engine.clock import Clock, World
-from fedade.engine.steps import Maps
+from fedade.engine.execution import Direct, Running
+from fedade.engine.steps import Maps, Steps
 from fedade.scenarios.building import build_scenario
 from fedade.scenarios.settings import ScenarioSettings
 
 Rows = list[dict[str, NDArray[Any]]]
 SMALL = {"num_clients": 8, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
 """Settings of a scenario on the default data that takes no second."""
+
+UNRECORDABLE = {
+    torch.ops.aten._local_scalar_dense.default: "reads a number back",
+    torch.ops.aten.nonzero.default: "waits for a size",
+    torch.ops.aten.masked_select.default: "waits for a size",
+    torch.ops.aten.equal.default: "reads an answer back",
+    torch.ops.aten.lift_fresh.default: "copies a Python number or list to the device",
+}
 
 
 class TrialScenarios(NamedTuple):
@@ -70,33 +85,87 @@ def clock(
     participation: float = 0.5,
     vectorised: bool = True,
 ) -> Clock:
-    """A clock for a method and a scenario."""
     client_map = Vectorised() if vectorised else loop
     return Clock(method, scenario, Rounds(rounds, participation), Seeds(seed), Maps(client_map, client_map))
 
 
 def beginning(method: Method, scenario: Scenario) -> World:
-    """The world of one federation before the first timestep."""
     return clock(method, scenario).beginning()
 
 
 def ran(method: Method, scenario: Scenario, **options: Any) -> Ran:
-    """A whole run of one federation."""
     world = beginning(method, scenario)
     rows = [dict(step) for step in clock(method, scenario, **options).run(world)]
     return Ran(rows, only(world))
 
 
 def run(method: Method, scenario: Scenario, **options: Any) -> Rows:
-    """The columns of every timestep."""
     return ran(method, scenario, **options).rows
 
 
 def final_world(method: Method, scenario: Scenario, **options: Any) -> World:
-    """The world of the only federation after the last timestep."""
     return ran(method, scenario, **options).world
 
 
 def only(world: World) -> World:
     """A world of one federation without its axis."""
     return World(world.timestep, tree.take(world.clients, 0), tree.take(world.server, 0))
+
+
+class BrokenPromiseError(FedadeError):
+    """A method does not do what every method promises."""
+
+
+def require(condition: Any, reason: str) -> None:
+    if not condition:
+        raise BrokenPromiseError(reason)
+
+
+def require_same_tensors(first: Any, second: Any, reason: str) -> None:
+    ones, others = tree.leaves(first), tree.leaves(second)
+    same = len(ones) == len(others) and all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
+    require(same, reason)
+
+
+def require_same_rows(first: Any, second: Any, reason: str, but: tuple[str, ...] = ()) -> None:
+    require(len(first) == len(second) > 0, f"{reason}: {len(first)} and {len(second)} timesteps")
+    for one, other in zip(first, second, strict=True):
+        require(one.keys() == other.keys(), f"{reason}: columns {sorted(one.keys() ^ other.keys())}")
+        for name in sorted(one.keys() - set(but)):
+            require(np.array_equal(one[name], other[name]), f"{reason}: column {name} at timestep {one['timestep'][0]}")
+
+
+class OnlyRecordable(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses operations that no CUDA graph can record."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        if function in UNRECORDABLE:
+            raise BrokenPromiseError(f"{function} {UNRECORDABLE[function]}, which a CUDA graph cannot record")
+        return function(*arguments, **(options or {}))
+
+
+@dataclass(frozen=True)
+class AsIfRecorded:
+    """Runs steps as they are. As in a recording, what is made once is made when a step is first called."""
+
+    def begin(self, steps: Steps) -> Running:
+        """Steps that are watched from their second call on."""
+        running = Direct().begin(steps)
+        watched: Any = {name: _watched(getattr(running, name)) for name in ("score", "observe", "exchange")}
+        stand_in: Any = SimpleNamespace(**watched, end_timestep=running.end_timestep)
+        whole: Running = stand_in
+        return whole
+
+
+def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
+    calls = 0
+
+    def watched(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return step(*arguments)
+        with OnlyRecordable():  # type: ignore[no-untyped-call]
+            return step(*arguments)
+
+    return watched

@@ -1,25 +1,16 @@
 """`fedade bench`."""
 
 import json
-from enum import StrEnum
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch
+from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, loading
 
 if TYPE_CHECKING:
     from fedade.products.suite_folder import SuiteRun
-
-
-class EngineName(StrEnum):
-    """Who runs the cells."""
-
-    local = "local"
-    ray = "ray"
 
 
 def bench_command(
@@ -31,7 +22,7 @@ def bench_command(
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed, instead of the suite's; repeatable.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells to run at the same time on this machine.")] = 1,
-    engine: Annotated[EngineName, typer.Option(help="This machine, or a Ray cluster.")] = EngineName.local,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster.")] = "local",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     set_: Set = None,
     device: Device = None,
@@ -45,16 +36,16 @@ def bench_command(
         from fedade.cli.choosing import refuse_unknown
         from fedade.experiments.assignments import with_setting
         from fedade.experiments.suites import suite_of
-        from fedade.experiments.suites.selecting import select
+        from fedade.experiments.suites.grid import select
 
         suite, device = suite_of(name), device or "cpu"
         refuse_unknown(reduce(with_setting, set_ or [], {}))
-        from fedade.cli.listening import listening
+        from fedade.cli.progress import listening
         from fedade.data.locate import search_path
         from fedade.experiments.identifying import changed_cell
         from fedade.products.run_folder import check_device
         from fedade.products.suite_folder import run_suite
-    if engine is EngineName.local:
+    if engine == "local":
         check_device(device)
     if data_dir is not None:
         search_path(data_dir)  # refuses a folder that does not exist

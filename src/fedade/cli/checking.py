@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.cli.loading import loading
-from fedade.cli.options import Json, Set
+from fedade.cli.options import Json, Set, loading
 
 
 def check_method_command(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedade.cli.listing import ListedKind, listed
+from fedade.cli.listing import listed
 from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.data.registry import is_own, spec_of
@@ -16,7 +16,6 @@ from fedade.experiments.settings import Settings, merged, no_such_setting
 def settings_with(
     settings: Settings, assignments: list[str] | None, data_dir: Path | None, device: str | None = None
 ) -> Settings:
-    """Settings with what the command line says on top."""
     for assignment in assignments or []:
         settings = with_setting(settings, assignment)
     if data_dir is not None:
@@ -44,10 +43,10 @@ def refuse_unknown(settings: Mapping[str, Any]) -> None:
     dataset, model = scenario.get("dataset"), scenario.get("model")
     if dataset and not is_own(dataset):
         spec_of(dataset)
-    models = [entry["name"] for entry in listed(ListedKind.models)]
+    models = [entry["name"] for entry in listed("models")]
     if model and ":" not in model and model not in models:
         raise FedadeError(f"unknown model {model!r}{hint(model, models)}")
-    known = {entry["name"]: entry["settings"].split(", ") for entry in listed(ListedKind.settings)}
+    known = {entry["name"]: entry["settings"].split(", ") for entry in listed("settings")}
     for method, own in _settings_of_methods(settings):
         for key in own:
             if key not in known.get(method, [key]):

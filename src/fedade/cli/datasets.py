@@ -7,8 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from fedade.cli.options import DataDir, Json
-from fedade.cli.tables import print_entries
+from fedade.cli.options import DataDir, Json, print_entries
 
 app = typer.Typer(help="Find, check and fetch datasets.", no_args_is_help=True, add_completion=False)
 
@@ -18,7 +17,7 @@ Name = Annotated[str, typer.Argument(help="See `fedade data list`.")]
 @app.command("list")
 def list_datasets(data_dir: DataDir = None, json_: Json = False) -> None:
     """Which datasets are known, and which are on disk."""
-    from fedade.data.inventory import describe
+    from fedade.data.registry import describe
 
     print_entries(describe(data_dir), json_)
 
@@ -36,7 +35,7 @@ def where_is(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
 @app.command("check")
 def check_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> None:
     """Decode a dataset whole and compare its files with published checksums."""
-    from fedade.data.inventory import check
+    from fedade.data.registry import check
 
     verdicts = check(name, data_dir)
     if json_:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT, DataDir, Json, Set, What
+from fedade.cli.options import DEFAULT, DataDir, Json, Set, What, loading
 from fedade.core.errors import FedadeError
 from fedade.flower.names import CONNECTION, DAYS
 

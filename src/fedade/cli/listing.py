@@ -1,31 +1,16 @@
 """`fedade list`."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT
-from fedade.cli.tables import print_entries
+from fedade.cli.options import DEFAULT, loading, print_entries
 
 Entries = list[dict[str, Any]]
-
-
-class ListedKind(StrEnum):
-    """What can be listed."""
-
-    methods = "methods"
-    datasets = "datasets"
-    models = "models"
-    schedules = "schedules"
-    measures = "measures"
-    presets = "presets"
-    suites = "suites"
-    settings = "settings"
+ListedKind = Literal["methods", "datasets", "models", "schedules", "measures", "presets", "suites", "settings"]
 
 
 def list_command(
@@ -44,26 +29,16 @@ STORED = Path(__file__).parent / "listings.json"
 
 def listed(kind: ListedKind) -> Entries:
     """What there is of a kind; of our own methods, their settings, models, measures and suites as it was stored."""
-    stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
-    return [*stored, *_methods(_installed())] if kind is ListedKind.methods else stored
-
-
-def _installed() -> Sequence[str]:
     from fedade.methods import installed_methods
 
-    return list(installed_methods())
+    stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
+    return [*stored, *_methods(installed_methods())] if kind == "methods" else stored
 
 
-def _own_methods() -> Entries:
-    from fedade.methods import METHODS
+def _methods(names: Iterable[str] | None = None) -> Entries:
+    from fedade.methods import METHODS, method_class
 
-    return _methods(list(METHODS))
-
-
-def _methods(names: Sequence[str]) -> Entries:
-    from fedade.methods import method_class
-
-    made = {name: method_class(name)() for name in names}
+    made = {name: method_class(name)() for name in (METHODS if names is None else names)}
     return [
         {
             "name": name,
@@ -94,7 +69,7 @@ _NAMED_OTHERWISE = {
 
 
 def _datasets() -> Entries:
-    from fedade.data.inventory import describe
+    from fedade.data.registry import describe
 
     return describe()
 
@@ -129,7 +104,11 @@ def _measures() -> Entries:
 def _presets() -> Entries:
     from fedade.experiments.presets import PRESETS
 
-    return [{"name": name, "default": name == DEFAULT, **_flat(make())} for name, make in PRESETS.items()]
+    told = ("dataset", "kind", "model")
+    return [
+        {"name": name, "default": name == DEFAULT, **{key: make()["scenario"].get(key) for key in told}}
+        for name, make in PRESETS.items()
+    ]
 
 
 def _suites() -> Entries:
@@ -141,18 +120,13 @@ def _suites() -> Entries:
     ]
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    scenario = settings["scenario"]
-    return {key: scenario.get(key) for key in ("dataset", "kind", "model")}
-
-
 COMPUTED: Mapping[ListedKind, Callable[[], Entries]] = {
-    ListedKind.methods: _own_methods,
-    ListedKind.datasets: _datasets,
-    ListedKind.models: _models,
-    ListedKind.schedules: _schedules,
-    ListedKind.measures: _measures,
-    ListedKind.presets: _presets,
-    ListedKind.suites: _suites,
-    ListedKind.settings: _settings,
+    "methods": _methods,
+    "datasets": _datasets,
+    "models": _models,
+    "schedules": _schedules,
+    "measures": _measures,
+    "presets": _presets,
+    "suites": _suites,
+    "settings": _settings,
 }

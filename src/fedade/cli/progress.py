@@ -1,9 +1,11 @@
-"""Progress bars on standard error, so that standard output stays for results."""
+"""Who listens to the cells of a command: progress bars on standard error, trackers, a page in the browser."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,7 +18,9 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from fedade.core.events import CellInfo, Listener, Report, RowsOnDemand
+from fedade.core.events import CellInfo, Listener, Listeners, Report, RowsOnDemand
+from fedade.listeners import trackers_named
+from fedade.listeners.server import serve_in_background
 
 ESTIMATE_SECONDS = 1800.0
 """Seconds back from which the time left is told: single cells may take minutes."""
@@ -126,3 +130,17 @@ def cell_bars(name: str, quiet: bool) -> Iterator[CellBars]:
     finally:
         if bars.live.is_started:
             bars.stop()
+
+
+@contextmanager
+def listening(folder: Path, quiet: bool, track: list[str] | None, watch: bool) -> Iterator[Listener]:
+    """All listeners of a command as one; trackers write what they hold back, whatever ends the command."""
+    with ExitStack() as held:
+        trackers = trackers_named(track or [], folder)
+        for tracker in trackers:
+            held.callback(tracker.close)
+        if watch:
+            address = held.enter_context(serve_in_background(folder))
+            typer.echo(f"watch: {address}", err=True)
+        bars = held.enter_context(cell_bars(folder.name, quiet))
+        yield Listeners([bars, *trackers])

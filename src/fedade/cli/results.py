@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.cli.loading import loading
+from fedade.cli.options import loading
 from fedade.core.errors import FedadeError
 
 app = typer.Typer(

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, Track, Watch, What
-from fedade.cli.tables import terminal_table
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, Track, Watch, What, loading, terminal_table
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ def run_command(
             settings["seeds"] = seed
         experiment = experiment_from(settings_with(settings, set_, data_dir, device))
         refuse_idle(set_ or [], [entry.method for entry in experiment.methods])
-        from fedade.cli.listening import listening
+        from fedade.cli.progress import listening
         from fedade.experiments.identifying import identified_experiment
         from fedade.products.run_folder import fingerprint, run
     experiment = identified_experiment(experiment)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 from rich.console import Console
 
-from fedade.cli.loading import loading
-from fedade.cli.options import Device, Json
-from fedade.cli.tables import terminal_table
+from fedade.cli.options import Device, Json, loading, terminal_table
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:

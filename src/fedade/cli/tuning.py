@@ -1,4 +1,4 @@
-"""`fedade tune`."""
+"""`fedade tune` and `fedade pretrain`: what is done for a model before it is deployed."""
 
 import json
 import math
@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What, loading
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def tune_command(
         experiment = experiment_from({**settings, "methods": [method]})
         from fedade.cli.progress import cell_bars
         from fedade.products.run_folder import check_device
-        from fedade.reporting.trials import picture_of_trials
+        from fedade.reporting.figures import picture_of_trials
         from fedade.runner.work import Worker
     experiment = experiment.of_one(experiment.entry, experiment.seeds[0])
     check_device(experiment.execution.device)
@@ -54,15 +53,7 @@ def tune_command(
         except (OSError, ValueError) as error:
             raise FedadeError(f"cannot draw {picture}: {error}; name a file that ends in .svg, .png or .pdf") from error
     if json_:
-        trials = [
-            {
-                "accuracy": _finite(trial.accuracy),
-                "at_rest": _finite(trial.at_rest),
-                "score": _finite(trial.score),
-                "settings": trial.settings,
-            }
-            for trial in tuning.trials
-        ]
+        trials = [trial.as_plain() for trial in tuning.trials]
         content = {"method": method, "chosen": tuning.chosen, "source": tuning.source, "trials": trials}
         typer.echo(json.dumps({**content, "seconds": round(time.monotonic() - begun, 1)}))
         return
@@ -73,10 +64,8 @@ def tune_command(
 
 def _table(tuning: "Tuning", method: str) -> Table:
     table = Table(title=f"{method} on simulated drift; the deployed model has {100 * tuning.source:.2f} %")
-    table.add_column("trial", justify="right")
-    table.add_column("where data drift", justify="right")
-    table.add_column("gain at rest", justify="right")
-    table.add_column("score", justify="right")
+    for name in ("trial", "where data drift", "gain at rest", "score"):
+        table.add_column(name, justify="right")
     table.add_column("settings")
     for number, trial in enumerate(tuning.trials, 1):
         figures = ("diverged", "", "")
@@ -97,5 +86,36 @@ def _in_words(settings: dict[str, Any]) -> str:
     return "; ".join(part for part in parts if not part.startswith("signal"))
 
 
-def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def pretrain_command(
+    what: What = DEFAULT, set_: Set = None, device: Device = None, data_dir: DataDir = None, json_: Json = False
+) -> None:
+    """Train and store the model that an experiment deploys; runs of the same settings then find it ready."""
+    with loading():
+        from fedade.cli.choosing import named_settings
+        from fedade.experiments.settings import experiment_from
+
+        experiment = experiment_from(named_settings(what, set_, data_dir, device))
+        from fedade.cli.progress import progress_bars
+        from fedade.core.paths import cache_dir
+        from fedade.products.run_folder import check_device
+        from fedade.scenarios.building import build_deployment
+    begun = time.monotonic()
+    with progress_bars(quiet=json_) as report:
+        deployment = build_deployment(
+            experiment.scenario,
+            check_device(experiment.execution.device),
+            cache_dir(),
+            lambda done, of: report("pre-training", done, of),
+        )
+    found = {
+        "model": experiment.scenario.model,
+        "dataset": experiment.scenario.dataset,
+        "parameters": sum(value.numel() for value in deployment.parameters.values()),
+        "accuracy_held_out": float(deployment.accuracy),
+        "temperature": float(deployment.temperature),
+        "seconds": round(time.monotonic() - begun, 2),
+    }
+    told = (
+        "{model} on {dataset}: {accuracy_held_out:.2%} on held-out samples, temperature {temperature:.2f}, {seconds} s"
+    )
+    typer.echo(json.dumps(found) if json_ else told.format(**found))

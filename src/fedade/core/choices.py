@@ -1,7 +1,15 @@
-"""Names that must be known: the error for others says which is meant."""
+"""Settings, which are strict, and names that must be known: the error for others says which is meant."""
 
 import difflib
 from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict
+
+
+class StrictSettings(BaseModel):
+    """Settings that never change, and among which a key that there is not is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def known_name(kind: str, name: str, known: Iterable[str]) -> str:

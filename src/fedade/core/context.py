@@ -109,8 +109,10 @@ class ClientContext:
             self.passes["updated", FROZEN] = KnownPass(self.inputs, model, features)
 
     def after_observing(self) -> "ClientContext":
-        """The same context for the state that `observe` returned."""
-        return replace(self, passes=_after_observing(self.passes))
+        """The same context for the state that `observe` returned: the updated model's passes are now its own."""
+        renamed: dict[Whose, Whose] = {"deployed": "deployed", "updated": "own"}
+        kept = {(renamed[whose], how): known for (whose, how), known in self.passes.items() if whose in renamed}
+        return replace(self, passes=kept)
 
     @property
     def _revealed(self) -> Truth:
@@ -151,9 +153,3 @@ def context_before_first_batch(deployment: Deployment) -> ClientContext:
     """What a client knows before the first timestep: the deployment."""
     zero = torch.zeros((), dtype=torch.int64, device=deployment.source_prior.device)
     return ClientContext(deployment, deployment.reference.inputs[:0], zero, zero)
-
-
-def _after_observing(passes: Passes) -> Passes:
-    """Passes of the deployed body stay; those of the updated model are now the client's own."""
-    renamed: dict[Whose, Whose] = {"deployed": "deployed", "updated": "own"}
-    return {(renamed[whose], how): known for (whose, how), known in passes.items() if whose in renamed}

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from fedade.core import storage
-from fedade.core.cost import PassCounter
 from fedade.core.identity import digest, tensor_bytes
-from fedade.core.network import Network
+from fedade.core.network import Network, PassCounter
 from fedade.core.precision import Precision
 from fedade.core.split import Split
 
@@ -114,7 +113,6 @@ class Deployment:
         return {**vars(self), "_constants": {}}
 
     def to(self, device: torch.device | str) -> "Deployment":
-        """The same deployment on another device."""
         moved = {name: getattr(self, name).to(device) for name in _TENSORS}
         return replace(
             self,
@@ -125,7 +123,6 @@ class Deployment:
         )
 
     def computing_in(self, precision: Precision) -> "Deployment":
-        """The same deployment, whose network multiplies in another precision."""
         return replace(self, network=self.network.computing_in(precision))
 
     @property
@@ -167,10 +164,5 @@ def load_deployment(path: Path | str, network: Network, split: Split) -> Deploym
             name.removeprefix("parameters/"): value for name, value in tensors.items() if name.startswith("parameters/")
         },
         reference=Reference(tensors["reference/inputs"], tensors["reference/labels"]),
-        confusion=tensors["confusion"],
-        source_prior=tensors["source_prior"],
-        mean_prediction=tensors["mean_prediction"],
-        initial_feature=tensors["initial_feature"],
-        temperature=tensors["temperature"],
-        accuracy=tensors["accuracy"],
+        **{name: tensors[name] for name in _TENSORS},  # type: ignore[arg-type]
     )

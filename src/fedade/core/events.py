@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,28 +78,12 @@ class Listeners(Listener):
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
         self.wants_rows = any(listener.wants_rows for listener in listeners)
-
-    def on_plan(self, cells: int, done: int, failed: int) -> None:
-        for listener in self._listeners:
-            listener.on_plan(cells, done, failed)
-
-    def on_preparation(self, title: str, done: int, of: int) -> None:
-        for listener in self._listeners:
-            listener.on_preparation(title, done, of)
-
-    def on_start(self, cell: CellInfo, timestep: int) -> None:
-        for listener in self._listeners:
-            listener.on_start(cell, timestep)
+        for event in (name for name in vars(Listener) if name.startswith("on_") and name != "on_rows"):
+            setattr(self, event, partial(self._tell, event))
 
     def on_rows(self, cell: CellInfo, timestep: int, rows: RowsOnDemand) -> None:
-        once = cache(rows)
-        for listener in self._listeners:
-            listener.on_rows(cell, timestep, once)
+        self._tell("on_rows", cell, timestep, cache(rows))
 
-    def on_end(self, cell: CellInfo, result: Mapping[str, Any]) -> None:
+    def _tell(self, event: str, *what: Any) -> None:
         for listener in self._listeners:
-            listener.on_end(cell, result)
-
-    def on_failure(self, cell: CellInfo, reason: str) -> None:
-        for listener in self._listeners:
-            listener.on_failure(cell, reason)
+            getattr(listener, event)(*what)

@@ -7,16 +7,19 @@ never looks inside them.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal
 
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
+from fedade.core.choices import StrictSettings
+
+# Said twice, and so exported: all that a method is written with comes from here.
+from fedade.core.context import ClientContext as ClientContext
+from fedade.core.context import RoundContext as RoundContext
+from fedade.core.deployment import Deployment as Deployment
+from fedade.core.split import average
 from fedade.core.tree import Tree
-from fedade.core.vectors import average
 
 State = TypeVar("State", default=Any)
 Uplink = TypeVar("Uplink", default=Any)
@@ -45,17 +48,16 @@ class Card:
     """Predictions are the network's, corrected by the `prior` of its plan."""
     keeps_body: bool = False
     """Never moves the deployed body, nor its statistics: what that makes of an input is the same at all times."""
+    reads_deployed: bool = False
+    """Asks for the deployed body's features of a batch, also where it moves a body of its own."""
 
 
-class Method(BaseModel, ABC, Generic[State]):
+class Method(StrictSettings, ABC, Generic[State]):
     """What a client does on its own: all there is to a local method. Its fields are its settings.
 
     >>> class Tempered(Method[tuple[()]]):
+    ...     about = Card(summary="the deployed model, less sure of itself", paper="none", keeps_body=True)
     ...     temperature: float = 2.0
-    ...
-    ...     @property
-    ...     def card(self):
-    ...         return Card(summary="the deployed model, less sure of itself", paper="none", keeps_body=True)
     ...
     ...     def begin(self, ctx):
     ...         return ()
@@ -70,16 +72,17 @@ class Method(BaseModel, ABC, Generic[State]):
     3.0
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    about: ClassVar[Card]
+    """What the method is and needs."""
 
     constants: Literal["set", "calibrated"] = "set"
     """Whether the method's free constants are those in its settings, or are found for the deployed model on simulated
     drift (`fedade tune`)."""
 
     @property
-    @abstractmethod
     def card(self) -> Card:
-        """What the method is and needs."""
+        """What the method is and needs as it is configured."""
+        return self.about
 
     @property
     def has_rounds(self) -> bool:
@@ -96,7 +99,7 @@ class Method(BaseModel, ABC, Generic[State]):
 
         Streams that know them are then asked. Without it nothing changes but the time.
         """
-        return self.card.keeps_body
+        return self.card.keeps_body or self.card.reads_deployed
 
     @property
     def reads_reference_features(self) -> bool:
@@ -120,9 +123,7 @@ class FederatedMethod(Method[State], Generic[State, Uplink]):
     """A method with rounds, in which participants exchange something with the server.
 
     >>> class MeanPrior(FederatedMethod):
-    ...     @property
-    ...     def card(self):
-    ...         return Card(summary="predicts the mean of the clients' priors", paper="none")
+    ...     about = Card(summary="predicts the mean of the clients' priors", paper="none")
     ...
     ...     def begin(self, ctx):
     ...         return ()
@@ -157,9 +158,9 @@ class FederatedMethod(Method[State], Generic[State, Uplink]):
         participants after theirs."""
         return False
 
-    @abstractmethod
     def begin_server(self, deployment: Deployment) -> Shared:
-        """What the server has broadcast at t = 0."""
+        """What the server has broadcast at t = 0: by default nothing."""
+        return {}
 
     @abstractmethod
     def local_round(self, ctx: RoundContext, state: State, plan: Plan) -> tuple[State, Plan, Uplink]:

@@ -1,21 +1,50 @@
-"""A network as pure functions of its parameters: a body that represents and a head that classifies."""
+"""A network as pure functions of its parameters: a body that represents and a head that classifies.
+
+Passes are counted where they happen, which is what a method costs a client.
+"""
 
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedade.core.cost import PassCounter
-from fedade.core.normalisation import FROZEN, Normalisation
-from fedade.core.pass_context import PassContext, making_pass
+from fedade.core.normalisation import FROZEN, Normalisation, PassContext, making_pass
 from fedade.core.precision import Precision
 from fedade.core.split import Parameters
+
+TRAINING_FACTOR = 3
+"""A forward and a backward pass cost about three forward passes."""
+
+
+@dataclass
+class PassCounter:
+    """Counts the passes of clients' functions, and how often such a function was called."""
+
+    passes: int = 0
+    calls: int = 0
+    lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+    """Clients may run on several threads."""
+
+    def add_call(self) -> None:
+        with self.lock:
+            self.calls += 1
+
+    def add_pass(self, samples: int) -> None:
+        """Count a pass over so many samples; gradients are enabled in training passes only."""
+        with self.lock:
+            self.passes += samples * (TRAINING_FACTOR if torch.is_grad_enabled() else 1)
+
+    @property
+    def per_client(self) -> float:
+        """Mean over calls: a vectorised call stands for many clients that each do the same work."""
+        return self.passes / max(1, self.calls)
 
 
 @runtime_checkable
@@ -24,11 +53,9 @@ class HasBase(Protocol):
 
     def in_precision(self, precision: Precision) -> nn.Module:
         """The same module, its frozen weights cast once."""
-        ...
 
     def rounded(self, parameters: Parameters) -> dict[str, Tensor]:
         """Parameters as a pass multiplies with them."""
-        ...
 
 
 @runtime_checkable
@@ -37,7 +64,6 @@ class Encodes(Protocol):
 
     def encode(self, inputs: Tensor) -> Tensor:
         """What these layers make of inputs; the body takes either."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,6 @@ class Network:
         object.__setattr__(self, "_heads", _WorkingCopies(self.head))
 
     def counting(self, counter: PassCounter | None) -> "Network":
-        """The same network, whose passes this counter counts."""
         counted = copy(self)
         object.__setattr__(counted, "counter", counter)
         return counted
@@ -78,7 +103,6 @@ class Network:
         return replace(self, body=deepcopy(self.body).to(device), head=deepcopy(self.head).to(device))
 
     def computing_in(self, precision: Precision) -> "Network":
-        """The same structure, which multiplies in another precision."""
         body, head = (
             part.in_precision(precision) if isinstance(part, HasBase) else part for part in (self.body, self.head)
         )
@@ -108,7 +132,6 @@ class Network:
         return features.float() if features.dtype is torch.bfloat16 else features
 
     def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
-        """Logits, `[n, K]`, of features."""
         return self._heads.run(_below(parameters, "head."), features)
 
     def encode(self, inputs: Tensor) -> Tensor:
@@ -127,7 +150,6 @@ class Network:
         return features.sum(-2) / present.sum(-2).clamp(min=1)
 
     def logits(self, parameters: Parameters, inputs: Tensor, normalisation: Normalisation = FROZEN) -> Tensor:
-        """Logits, `[n, K]`, of inputs."""
         return self.classify(parameters, self.represent(parameters, inputs, normalisation))
 
 

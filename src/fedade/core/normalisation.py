@@ -1,16 +1,20 @@
-"""With which statistics a network's batch normalisation layers normalise.
+"""With which statistics a network's batch normalisation layers normalise, and what else layers must be told of a pass.
 
-A layer asks the strategy of the current pass (`core/pass_context.py`), which is an argument of `Network.represent`. So
-the same weights can be evaluated with the deployed statistics, with a batch's own, or with a mix, per client and in all
-client maps.
+A layer asks the strategy of the current pass, which is an argument of `Network.represent`. So the same weights can be
+evaluated with the deployed statistics, with a batch's own, or with a mix, per client and in all client maps. It is told
+by the only context variable of the package: no argument can reach layers deep inside a module.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+from fedade.core.precision import Precision
 
 Seen = TypeVar("Seen")
 
@@ -27,7 +31,6 @@ class Normalisation(Protocol):
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         """The statistics for `inputs` of the named layer, given those it was deployed with."""
-        ...
 
 
 def batch_statistics(inputs: Tensor) -> Statistics:
@@ -82,3 +85,31 @@ class Watching(Generic[Seen]):
 
 
 FROZEN = Frozen()
+
+
+class PassContext(NamedTuple):
+    """How one forward pass is to be made."""
+
+    normalisation: Normalisation = FROZEN
+    """Which statistics batch normalisation layers use."""
+    precision: Precision = "float32"
+    """The precision in which layers multiply."""
+
+
+_PLAIN = PassContext()
+_current: ContextVar[PassContext] = ContextVar("pass", default=_PLAIN)
+
+
+def current_pass() -> PassContext:
+    """How the pass that is being made wants its layers to compute."""
+    return _current.get()
+
+
+@contextmanager
+def making_pass(context: PassContext) -> Iterator[None]:
+    """Tell the layers of one forward pass how to compute."""
+    token = _current.set(context)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 
 torch: Any = OptionalModule("torch")
 

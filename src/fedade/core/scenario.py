@@ -46,7 +46,6 @@ class Batch(NamedTuple):
 
 
 def stacked(batches: Sequence[Batch]) -> Batch:
-    """Batches of several federations as one, `[F, C, ...]`."""
     inputs, labels, prior, severity = (
         torch.stack(parts) for parts in zip(*(batch.tensors for batch in batches), strict=True)
     )
@@ -80,7 +79,6 @@ class Streams(Protocol):
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
         """The batches of some clients at a timestep (1..T); another purpose gives an independent draw."""
-        ...
 
 
 def present_clients(streams: Streams, timestep: int) -> NDArray[np.int64]:

@@ -1,9 +1,12 @@
-"""Which parameters clients share and which they keep: ψ and φ, by name."""
+"""Named tensors: which of them clients share and which they keep, ψ and φ; and all of them as one vector, so that an
+operation on all is one, not one per tensor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+from jaxtyping import Float, Real
+from torch import Size, Tensor
 
 from fedade.core.errors import FedadeError
 
@@ -22,15 +25,12 @@ class Split:
     personal: tuple[str, ...] = ("head.",)
 
     def is_shared(self, name: str) -> bool:
-        """Whether the parameter of this name belongs to ψ."""
         return not name.startswith(self.personal)
 
     def shared(self, parameters: Parameters) -> dict[str, Tensor]:
-        """ψ."""
         return {name: value for name, value in parameters.items() if self.is_shared(name)}
 
     def personal_part(self, parameters: Parameters) -> dict[str, Tensor]:
-        """φ."""
         return {name: value for name, value in parameters.items() if not self.is_shared(name)}
 
     def check(self, parameters: Parameters) -> None:
@@ -41,3 +41,50 @@ class Split:
                 f"split: personal={list(self.personal)} leaves no {side} parameter; "
                 f"names begin with {sorted({name.split('.')[0] + '.' for name in parameters})}"
             )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each tensor lies in the vector."""
+
+    shapes: Mapping[str, Size]
+
+    @classmethod
+    def of(cls, tensors: Parameters, leading: int = 0) -> "Layout":
+        """The layout of these tensors, whose first axes (of clients, say) are no part of it."""
+        return cls({name: value.shape[leading:] for name, value in tensors.items()})
+
+    @classmethod
+    def by_name(cls, tensors: Parameters) -> "Layout":
+        """The layout in alphabetical order, for vectors that are kept: the order of a dictionary is easily lost."""
+        return cls.of(dict(sorted(tensors.items())))
+
+    def join(self, tensors: Parameters, leading: int = 0) -> Tensor:
+        """The tensors as one vector along the last axis."""
+        return torch.cat([tensors[name].reshape(*tensors[name].shape[:leading], -1) for name in self.shapes], -1)
+
+    def named(self, vector: Tensor) -> dict[str, Tensor]:
+        """The tensors again, as views."""
+        parts = torch.split(vector, [shape.numel() for shape in self.shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+
+def weighted_mean(values: Float[Tensor, " C *S"], weights: Real[Tensor, " C"]) -> Float[Tensor, "*S"]:
+    """Mean over clients weighted by their sample counts, paper Sec. 3 (eq:aggregate).
+
+    Weights are non-negative; where all are 0 every client counts the same.
+    """
+    weights = weights.to(values.dtype)
+    total = weights.sum(0)
+    equal_shares = torch.full_like(weights, 1 / weights.shape[0])
+    shares = torch.where(total > 0, weights / torch.where(total > 0, total, 1), equal_shares)
+    # Multiplied and summed, not contracted: a matrix product may run in reduced precision on a GPU.
+    return (shares.reshape(-1, *(1,) * (values.ndim - 1)) * values).sum(0)
+
+
+def average(uplinks: Parameters, weights: Tensor) -> dict[str, Tensor]:
+    """Σ N_c θ_c / Σ N_c of every tensor (McMahan et al., 2017; eq:aggregate); nothing, where nothing was sent."""
+    if not uplinks:
+        return {}
+    layout = Layout.of(uplinks, leading=1)
+    return layout.named(weighted_mean(layout.join(uplinks, leading=1), weights))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedade.core.errors import FedadeError
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.core.paths import cache_dir
 
 try:
@@ -115,7 +115,6 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """Replace a `.npy` file at once."""
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
     write_bytes(path, content.getvalue())
@@ -155,12 +154,10 @@ def as_json(content: Mapping[str, Any]) -> bytes:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a JSON file at once."""
     write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
     try:
         content: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -169,12 +166,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a YAML file at once."""
     write_bytes(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode())
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping from a file."""
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -211,7 +206,6 @@ def save_tensors(
 
 
 def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, str]]":
-    """Tensors and metadata of a safetensors file."""
     with _opened(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 

@@ -13,13 +13,10 @@ class Tokeniser(Protocol):
     @property
     def fingerprint(self) -> str:
         """A name that two tokenisers share only if they give the same numbers."""
-        ...
 
     @property
     def context(self) -> int:
         """Tokens that the model can read at once."""
-        ...
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
         """The token numbers of every text."""
-        ...

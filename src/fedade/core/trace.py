@@ -38,14 +38,12 @@ def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def write(path: Path, table: pa.Table) -> None:
-    """Replace a parquet file at once."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     storage.write_bytes(path, sink.getvalue().to_pybytes())
 
 
 def read(path: Path) -> pa.Table:
-    """The rows of a parquet file."""
     try:
         return pq.read_table(path)
     except (OSError, MemoryError, pa.ArrowException) as error:
@@ -67,8 +65,13 @@ def column(table: pa.Table, name: str) -> NDArray[Any]:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
+def mean(values: NDArray[Any]) -> float | None:
+    """Over the rows that have it: a client of a real network that was away has none."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
+
+
 def where(table: pa.Table, **equal: object) -> pa.Table:
-    """The rows whose columns have the given values."""
     keep = np.ones(len(table), dtype=bool)
     for name, value in equal.items():
         keep &= column(table, name) == value

@@ -14,14 +14,10 @@ Tree = Any
 """Nested NamedTuples, tuples, lists and dicts whose leaves are tensors."""
 
 
-def leaves(tree: Tree) -> list[Tensor]:
-    """The tensors of a tree, in a fixed order."""
-    return pytree.tree_leaves(tree)
-
-
-def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Apply a function to corresponding leaves."""
-    return pytree.tree_map(function, tree, *others)
+leaves: Callable[[Tree], list[Tensor]] = pytree.tree_leaves
+"""The tensors of a tree, in a fixed order."""
+tree_map: Callable[..., Tree] = pytree.tree_map
+"""Apply a function to corresponding leaves of trees."""
 
 
 def choose(first: Tensor, tree: Tree, other: Tree) -> Tree:
@@ -35,7 +31,6 @@ def repeat(tree: Tree, count: int) -> Tree:
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """Trees of equal structure, stacked along a new leading axis."""
     return tree_map(lambda *rows: torch.stack(rows), *trees)
 
 
@@ -94,7 +89,6 @@ def mapped(tree: Tree, folder: Path, stored: bool = False) -> Tree:
 
 
 def num_bytes(tree: Tree) -> int:
-    """Bytes that the tensors of a tree hold."""
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(tree))
 
 

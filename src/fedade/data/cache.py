@@ -7,6 +7,7 @@ manifest records the size and time of every array, so an entry that anything has
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,6 @@ PARTS = ("train", "test")
 
 
 def cache_root() -> Path:
-    """Where decoded images are kept."""
     return cache_dir() / "decoded"
 
 
@@ -35,7 +35,8 @@ def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], I
 
     `options` is whatever else changes the pixels; `read` is called only when there is no sound entry.
     """
-    entry = cache_root() / f"{_file_name(name)}-{fingerprint(files, options)}"
+    called = re.sub(r"[^\w-]", "-", name)
+    entry = cache_root() / f"{called}-{fingerprint(files, options)}"
     with _writable(entry.parent), FileLock(f"{entry}.lock"):
         if not is_sound(entry):
             _build(entry, read())
@@ -111,7 +112,3 @@ def _writable(folder: Path) -> Iterator[None]:
             f"the cache of decoded images {folder} cannot be written ({error}); "
             "free some space or point FEDADE_CACHE to a folder that can be written"
         ) from error
-
-
-def _file_name(name: str) -> str:
-    return "".join(character if character.isalnum() or character in "-_" else "-" for character in name)

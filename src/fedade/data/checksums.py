@@ -20,7 +20,6 @@ class PublishedFile:
 
     @property
     def algorithm(self) -> str:
-        """The algorithm of the digest."""
         return self.digest.partition(":")[0]
 
 

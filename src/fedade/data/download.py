@@ -1,18 +1,19 @@
-"""Downloads public archives: https only, checked, and never half there."""
+"""Downloads public archives: https only, checked, and never half there, nor unpacked to outside their folder."""
 
 import os
+import tarfile
 import tempfile
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from fedade.core.errors import FedadeError
-from fedade.data.archives import unpack
-from fedade.data.checksums import file_digest, one_line
+from fedade.data.checksums import damaged, file_digest, one_line
 
 DownloadProgress = Callable[[int, int | None], None]
 """Told the bytes received so far and, where the server says it, the bytes in all."""
@@ -45,13 +46,11 @@ class HttpsOnly(urllib.request.HTTPRedirectHandler):
 
 
 def require_https(url: str) -> None:
-    """Raise for any address that is not https."""
     if urlsplit(url).scheme != "https":
         raise FedadeError(f"{url} is refused: downloads use https only")
 
 
 def open_url(url: str) -> Any:
-    """The response of a public server."""
     require_https(url)
     request = urllib.request.Request(url, headers={"User-Agent": "fedade"})  # noqa: S310 - https, checked above
     return urllib.request.build_opener(HttpsOnly).open(request, timeout=TIMEOUT_SECONDS)
@@ -106,3 +105,29 @@ def _put_in_place(unpacked: Path, final: Path) -> Path:
         os.replace(final, unpacked.with_name(f"replaced-{final.name}"))
     os.replace(unpacked, final)
     return final
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack a tar or zip archive into a folder; members that point outside it are refused."""
+    try:
+        if zipfile.is_zipfile(archive):
+            _unpack_zip(archive, target)
+        else:
+            with tarfile.open(archive) as tar:
+                tar.extractall(target, filter="data")
+    except tarfile.FilterError as error:
+        raise FedadeError(f"{archive} is refused: {error}; download it from its public source") from error
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise damaged(archive, str(error)) from error
+
+
+def _unpack_zip(archive: Path, target: Path) -> None:
+    with zipfile.ZipFile(archive) as content:
+        for name in content.namelist():
+            path = PurePosixPath(name.replace("\\", "/"))
+            if path.is_absolute() or ".." in path.parts:
+                raise FedadeError(
+                    f"{archive} is refused: {name!r} would be extracted outside the destination; "
+                    "download it from its public source"
+                )
+        content.extractall(target)  # noqa: S202 - names are checked above

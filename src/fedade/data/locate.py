@@ -18,15 +18,12 @@ class Reader(Protocol):
 
     def recognises(self, folder: Path) -> bool:
         """Whether the folder holds the dataset in this layout, whole or in part."""
-        ...
 
     def files(self, folder: Path) -> list[Path]:
         """The files that the reading depends on."""
-        ...
 
     def read(self, folder: Path) -> ImageReading:
         """The dataset in the folder."""
-        ...
 
 
 @dataclass(frozen=True)

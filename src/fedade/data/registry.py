@@ -1,4 +1,4 @@
-"""Datasets by name: found on disk or downloaded, checked, decoded once, and handed out as arrays."""
+"""Datasets by name: found on disk or downloaded, checked, decoded once, handed out as arrays, and described."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.core.importing import import_attribute
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule, import_attribute
 from fedade.data.cache import decoded
-from fedade.data.corruptions import PUBLISHED
+from fedade.data.corruptions.registry import PUBLISHED
 from fedade.data.dataset import Dataset
 from fedade.data.download import DownloadProgress
 from fedade.data.known.cifar import CIFAR10, CIFAR10_C, CIFAR100, CIFAR100_C
@@ -95,7 +94,6 @@ def fetch(name: str, data_dir: Path | None = None, progress: DownloadProgress | 
 
 
 def is_own(name: str) -> bool:
-    """Whether a name stands for the user's own data."""
     kind, colon, _ = name.partition(":")
     return bool(colon) and kind in OWN_DATA
 
@@ -110,10 +108,6 @@ def _own_folder(name: str, location: str) -> Dataset:
     return replace(dataset, name=name, one_part=reader.has_one_part(folder))
 
 
-def _own_arrays(name: str, location: str) -> Dataset:
-    return read_arrays(Path(location).expanduser(), name)
-
-
 def _own_torch(name: str, location: str) -> Dataset:
     read: Dataset = torch_dataset.from_named(import_attribute(location, name, "torch:package.module:attribute"), name)
     return read
@@ -121,7 +115,43 @@ def _own_torch(name: str, location: str) -> Dataset:
 
 OWN_DATA: Mapping[str, Callable[[str, str], Dataset]] = {
     "folder": _own_folder,
-    "arrays": _own_arrays,
+    "arrays": lambda name, location: read_arrays(Path(location).expanduser(), name),
     "torch": _own_torch,
 }
 """How the user's own data are named, before the colon."""
+
+
+def describe(data_dir: Path | None = None) -> list[dict[str, Any]]:
+    """One entry per known dataset: `name`, `classes`, `examples`, `status`, `where` and `remark`.
+
+    The status is `found`, `partial`, `missing` or `damaged`; no image is decoded to find out.
+    Examples are the images of the whole dataset, or its facts.
+    """
+    return [{"name": name, **spec.entry(data_dir)} for name, spec in DATASETS.items()]
+
+
+def check(name: str, data_dir: Path | None = None) -> dict[str, Any]:
+    """Counts of a dataset after decoding it whole, and what checksums say about each of its files.
+
+    A file is `verified`, `altered`, or `unknown` when no checksum of it is published.
+    """
+    spec = DATASETS.get(name)
+    dataset = load_texts(name, data_dir) if isinstance(spec, TextSpec) else load(name, data_dir)
+    clean = spec.clean if isinstance(spec, CorruptedSpec) else spec
+    folder = clean.where(data_dir) if clean else None
+    files = clean.verdicts(data_dir) if clean else {}
+    arrays = spec.corruptions_folder(data_dir) if isinstance(spec, CorruptedSpec) else None
+    return {
+        "name": name,
+        "where": str(folder) if folder else None,
+        "classes": dataset.num_classes,
+        "train": len(dataset.train),
+        "test": len(dataset.test),
+        "input_shape": list(dataset.input_shape) if isinstance(dataset, Dataset) else [],
+        "partial": dataset.partial,
+        "files": files,
+        "verified": bool(files) and set(files.values()) == {"verified"},
+        "corruptions": [
+            name for name in PUBLISHED if arrays and cifar_c.read_corruption(arrays, name, severity=1) is not None
+        ],
+    }

@@ -1,16 +1,17 @@
 """Kinds of dataset, one of which each module of `fedade.data.known` makes: found on disk, read, fetched, described."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fedade.core.errors import FedadeError
 from fedade.data.cache import decoded
 from fedade.data.checksums import PublishedFile, refuse_altered, verdict
-from fedade.data.corruptions import PUBLISHED
+from fedade.data.corruptions.registry import PUBLISHED
 from fedade.data.dataset import Dataset
 from fedade.data.download import Archive, DownloadProgress, UnreachableError, download
 from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
@@ -19,32 +20,32 @@ from fedade.data.readers.images import ImageReading
 from fedade.data.texts import TextDataset, TextInput
 
 
-class Spec(Protocol):
+class Spec(ABC):
     """What is known about a dataset."""
 
+    @abstractmethod
     def load(self, data_dir: Path | None) -> Dataset:
         """All of it, or an error that says where it was looked for."""
-        ...
 
     def where(self, data_dir: Path | None) -> Path | None:
         """The folder that it is read from; None when it is not on disk, or installed."""
-        ...
+        return None
 
     def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         """Download it to a folder unless a complete copy is on disk; returns its folder."""
-        ...
+        return None
 
+    @abstractmethod
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
         """`classes`, `examples`, `status`, `where` and `remark`; no image is decoded to find out."""
-        ...
 
     def verdicts(self, data_dir: Path | None) -> dict[str, str]:
         """What checksums say about each of its files."""
-        ...
+        return {}
 
 
 @dataclass(frozen=True)
-class BundledSpec:
+class BundledSpec(Spec):
     """A dataset that is installed with the package."""
 
     name: str
@@ -56,21 +57,12 @@ class BundledSpec:
     def load(self, data_dir: Path | None) -> Dataset:
         return self.make()
 
-    def where(self, data_dir: Path | None) -> Path | None:
-        return None
-
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
-        return None
-
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
         return _entry(self.num_classes, self.images, "found", None, self.origin)
 
-    def verdicts(self, data_dir: Path | None) -> dict[str, str]:
-        return {}
-
 
 @dataclass(frozen=True)
-class ImageSpec:
+class ImageSpec(Spec):
     """A dataset of images on disk: its true size, the layouts it is read from, its public archive and checksums."""
 
     name: str
@@ -164,7 +156,7 @@ class ImageSpec:
 
 
 @dataclass(frozen=True)
-class CorruptedSpec:
+class CorruptedSpec(Spec):
     """A covariate benchmark: a clean dataset, and where the arrays of its corrupted test images may lie.
 
     Corruptions that are not on disk are generated.
@@ -205,12 +197,11 @@ class CorruptedSpec:
         return self.clean.verdicts(data_dir)
 
     def corruptions_folder(self, data_dir: Path | None) -> Path | None:
-        """The folder of published corruptions, where there is one."""
         return _first(self.folders, data_dir, cifar_c.recognises)
 
 
 @dataclass(frozen=True)
-class TextSpec:
+class TextSpec(Spec):
     """A dataset of texts: its true size in facts, where it may lie, and where it is published.
 
     It is not fetched by the package: the authors publish no checksum to hold a download against.
@@ -236,7 +227,6 @@ class TextSpec:
         )
 
     def load_texts(self, data_dir: Path | None, form: TextInput = "evidence") -> TextDataset:
-        """The texts, before a tokeniser turns them into numbers."""
         return self.read(self._folder(data_dir), form)
 
     def where(self, data_dir: Path | None) -> Path | None:

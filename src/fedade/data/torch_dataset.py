@@ -11,9 +11,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset
 
 from fedade.core.errors import FedadeError
-from fedade.data.assembly import assemble
-from fedade.data.dataset import Dataset, Labelled
-from fedade.data.labels import checked_labels
+from fedade.data.dataset import Dataset, Labelled, assemble, checked_labels
 from fedade.data.readers.arrays import checked_inputs
 
 

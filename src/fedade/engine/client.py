@@ -11,10 +11,10 @@ from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.context import ClientContext, RoundContext, Truth
-from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import FederatedMethod, Method, Plan, Shared
+from fedade.core.network import PassCounter
 from fedade.core.tree import Tree
 
 

@@ -13,18 +13,16 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Reference
-from fedade.core.devices import to_device
 from fedade.core.method import Method, with_rounds
 from fedade.core.scenario import Batch, Scenario, present_clients, stacked
 from fedade.core.seeds import Seeds
+from fedade.core.threads import to_device
 from fedade.core.trace import Rows
 from fedade.core.tree import Tree
 from fedade.engine.attendance import Awake, Rounds, awake
 from fedade.engine.execution import Direct, Execution, Running
 from fedade.engine.pending import PendingRows, collect
 from fedade.engine.steps import Maps, Scores, StepBatch, Steps
-
-__all__ = ["Clock", "Federation", "Maps", "Rounds", "World"]
 
 
 class Federation(NamedTuple):
@@ -170,7 +168,6 @@ class Clock:
         return awake(present, np.stack(chosen), self.num_clients, self.scored_clients, seeds)
 
     def _woken(self, world: World, present: Awake, device: torch.device) -> Tree:
-        """States of those who are awake, `[F, A, ...]`."""
         if self._all_in_memory(present):
             return world.clients
         return tree.tree_map(
@@ -188,7 +185,6 @@ class Clock:
         return present.clients.shape[1] == self.num_clients and self.state_folder is None
 
     def _draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """One batch for each of the clients, `[F, A, n, ...]`."""
         return stacked([
             federation.scenario.streams.draw(rows, timestep, purpose)
             for federation, rows in zip(self.federations, clients, strict=True)
@@ -250,7 +246,6 @@ class Clock:
 
 
 def _first_states(method: Method, scenario: Scenario) -> tuple[Tree, Tree]:
-    """State of one client, and what the server has broadcast."""
     federated = with_rounds(method)
     shared = {} if federated is None else federated.begin_server(scenario.deployment)
     return method.begin(context_before_first_batch(scenario.deployment)), shared

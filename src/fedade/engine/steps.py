@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.context import ClientContext, KnownPass, Passes, RoundContext, Truth
-from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.method import Method, Shared, with_rounds
+from fedade.core.network import PassCounter
 from fedade.core.normalisation import FROZEN
 from fedade.core.tree import Tree
 from fedade.engine.client import observed
@@ -88,7 +88,6 @@ class Steps:
     exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
 
     def score(self, clients: Tree, shared: Shared, batch: StepBatch) -> Scores:
-        """How well clients predict batches after adaptation."""
         scores: Scores = self.maps.forward(
             lambda state, own: self._last_scores(self._scoring(shared, own), state, own.labels), clients, batch
         )
@@ -104,7 +103,7 @@ class Steps:
         def score_and_observe(state: Tree, own: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
             counter.add_call()
             scoring = self._scoring(shared, own)
-            before = self._scores(scoring, state, own.labels)
+            before = _scores_of(method.predict(scoring, state), own.labels)
             moved, plan, after = observed(method, scoring, state, self._truth(own), counter)
             if method.has_rounds:
                 return moved, plan, (before,)
@@ -157,7 +156,6 @@ class Steps:
         return clients, plans, broadcast
 
     def personalise(self, clients: Tree, plans: Tree, shared: Shared, batch: StepBatch) -> tuple[Tree, Tree]:
-        """The personal step of all clients, after the last broadcast of a timestep."""
         method, counter = with_rounds(self.method), PassCounter()
         assert method is not None  # noqa: S101 - the clock asks no other
 
@@ -174,30 +172,18 @@ class Steps:
         passes: Passes = {}
         if isinstance(own.features, Tensor):
             passes["deployed", FROZEN] = KnownPass(own.inputs, self.deployment.parameters, own.features)
+        reference = self._reference(own)
         return ClientContext(
-            self.deployment,
-            own.inputs,
-            own.timestep,
-            own.key,
-            shared,
-            passes=passes,
-            own_reference=self._reference(own),
+            self.deployment, own.inputs, own.timestep, own.key, shared, passes=passes, own_reference=reference
         )
 
     def _in_round(
         self, counter: PassCounter, own: StepBatch, key: Tensor, shared: Shared, downlink: Tree = ()
     ) -> RoundContext:
         counter.add_call()
-        deployment, truth = self.deployment.counting(counter), self._truth(own)
+        deployment, truth, reference = self.deployment.counting(counter), self._truth(own), self._reference(own)
         return RoundContext(
-            deployment,
-            own.inputs,
-            own.timestep,
-            key,
-            shared,
-            truth,
-            own_reference=self._reference(own),
-            downlink=downlink,
+            deployment, own.inputs, own.timestep, key, shared, truth, own_reference=reference, downlink=downlink
         )
 
     def _reference(self, own: StepBatch) -> ReferenceRows | None:
@@ -207,9 +193,6 @@ class Steps:
 
     def _truth(self, own: StepBatch) -> Truth | None:
         return Truth(own.labels, own.prior) if self.method.card.oracle else None
-
-    def _scores(self, ctx: ClientContext, state: Tree, labels: Tensor) -> Scores:
-        return _scores_of(self.method.predict(ctx, state), labels)
 
     def _last_scores(self, ctx: ClientContext, state: Tree, labels: Tensor) -> Scores:
         probabilities = self.method.predict(ctx, state)

@@ -34,12 +34,10 @@ class Cell:
 
     @property
     def method(self) -> str:
-        """The method's name in the registry."""
         return self.experiment.entry.method
 
     @property
     def seed(self) -> int:
-        """The seed."""
         return self.experiment.seed
 
     @cached_property
@@ -72,7 +70,6 @@ class Cell:
         return Cell(labels, experiment, f"{lending} for {self.title}")
 
     def computed_on(self, device: str, data_dir: Path | None) -> "Cell":
-        """The same cell on a device, with data from a folder."""
         execution = self.experiment.execution.model_copy(update={"device": device})
         scenario = self.experiment.scenario
         if data_dir is not None:
@@ -84,20 +81,17 @@ class Cell:
     @cached_property
     def _what_is_computed(self) -> Settings:
         """All settings with their defaults; of the methods' only this one's."""
-        identity, written = self.experiment.identity(), code_digest(self.method)
+        identity, written, method = self.experiment.identity(), code_digest(self.method), self.configured
         code = {} if written is None else {"code_digest": written}
+        # Where constants are calibrated, those that are set, since the others are found.
+        settings = method.model_dump(mode="json", exclude_unset=method.constants == "calibrated")
         return {
             "schema": SCHEMA,
             "scenario": identity["scenario"],
             "protocol": identity["protocol"],
-            "method": {"name": self.method, **code, **self._computed_settings},
+            "method": {"name": self.method, **code, **settings},
             "seed": self.seed,
         }
-
-    @property
-    def _computed_settings(self) -> Settings:
-        """The method's settings; where constants are calibrated, those that are set, since the others are found."""
-        return self.configured.model_dump(mode="json", exclude_unset=self.configured.constants == "calibrated")
 
 
 def _named(content: Settings) -> str:
@@ -105,7 +99,6 @@ def _named(content: Settings) -> str:
 
 
 def cells_of(experiment: Experiment) -> list[Cell]:
-    """The cells of an experiment, seed by seed."""
     several = len(experiment.seeds) > 1
     return [
         Cell(
@@ -119,7 +112,6 @@ def cells_of(experiment: Experiment) -> list[Cell]:
 
 
 def labels_of(suite: str, experiment: Experiment, entry: MethodEntry, seed: int) -> dict[str, Label]:
-    """The labels that every cell has."""
     scenario = experiment.scenario
     dataset = BENCHMARKS.get(scenario.dataset, scenario.dataset)
     values = (suite, dataset, scenario.kind, scenario.schedule, scenario.source, entry.name, entry.method, seed)

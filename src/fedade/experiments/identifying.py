@@ -7,7 +7,7 @@ from functools import reduce
 from fedade.experiments.assignments import in_present_words, with_setting
 from fedade.experiments.cell import Cell
 from fedade.experiments.settings import Experiment, experiment_from, merged
-from fedade.scenarios.identifying import identified
+from fedade.scenarios.own_models import identified
 
 
 def identified_experiment(experiment: Experiment) -> Experiment:
@@ -16,7 +16,6 @@ def identified_experiment(experiment: Experiment) -> Experiment:
 
 
 def changed_cell(cell: Cell, assignments: Sequence[str]) -> Cell:
-    """The same cell with `key=value` settings on top."""
     if not assignments:
         return cell
     plain, entry = cell.experiment.as_plain(), cell.experiment.entry

@@ -41,7 +41,6 @@ PRINTED_TEXTS: Settings = PRINTED | {
 
 
 def for_each(methods: Sequence[str], settings: Settings) -> dict[str, Settings]:
-    """The same settings for several methods."""
     return dict.fromkeys(methods, settings)
 
 

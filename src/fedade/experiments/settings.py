@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_serializer, model_validator
 
-from fedade.core.choices import hint
+from fedade.core.choices import StrictSettings, hint
 from fedade.core.errors import FedadeError
 from fedade.core.precision import Precision
 from fedade.methods import METHODS, is_method, method_class, settings_of
@@ -20,10 +20,8 @@ Settings = dict[str, Any]
 """Nested settings as they are written: dicts, lists and values."""
 
 
-class ProtocolSettings(BaseModel):
+class ProtocolSettings(StrictSettings):
     """How clients and server meet, and what is scored: part of what a result is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: int = Field(10, ge=1)
     """Rounds per timestep, R."""
@@ -35,10 +33,8 @@ class ProtocolSettings(BaseModel):
     """Score this many clients, drawn once; who is neither scored nor takes part in a timestep sleeps through it."""
 
 
-class ExecutionSettings(BaseModel):
+class ExecutionSettings(StrictSettings):
     """On what and how it is computed: no part of what a result is, but for rounding."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     device: str = "cpu"
     """`cpu`, `cuda` or one of several GPUs, `cuda:1`."""
@@ -62,17 +58,15 @@ class ExecutionSettings(BaseModel):
         return self.device.startswith("cuda")
 
 
-class MethodEntry(BaseModel):
+class MethodEntry(StrictSettings):
     """A method that is run, what is set for it alone, and its name in tables.
 
     Written as `tent`, `{tent: {adaptation_steps: 5}}` or `{name: long tent, tent: {adaptation_steps: 5}}`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
     method: str
-    settings: Settings = {}
+    settings: Settings = Field({})
 
     @model_validator(mode="before")
     @classmethod
@@ -102,17 +96,15 @@ class MethodEntry(BaseModel):
         return {**name, self.method: self.settings}
 
 
-class Experiment(BaseModel):
+class Experiment(StrictSettings):
     """A scenario, the methods that meet it, and the seeds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scenario: ScenarioSettings = ScenarioSettings()
     protocol: ProtocolSettings = ProtocolSettings()
     methods: tuple[MethodEntry, ...] = Field(
         ("source", "fix-lr-mid", "fed-ade", "fed-ade-plus", "oracle-prior"), min_length=1, validate_default=True
     )
-    method: dict[str, Settings] = {}
+    method: dict[str, Settings] = Field({})
     """What is set for a method by its name, wherever it runs."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     execution: ExecutionSettings = ExecutionSettings()
@@ -157,7 +149,6 @@ class Experiment(BaseModel):
         return self.model_copy(update={"methods": (entry,), "seeds": (seed,), "method": settings})
 
     def as_plain(self) -> Settings:
-        """Nested dicts and lists, as written to `config.yaml`."""
         plain: Settings = json.loads(self.model_dump_json())
         return plain
 
@@ -193,7 +184,6 @@ def experiment_from(settings: Mapping[str, Any]) -> Experiment:
 
 
 def merged(*layers: Mapping[str, Any]) -> Settings:
-    """Nested settings, each on top of those before it."""
     together: Settings = {}
     for layer in layers:
         for key, value in layer.items():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.flower.names import CLIENT_NAME
 
 x509: Any = OptionalModule("cryptography.x509", "flower")

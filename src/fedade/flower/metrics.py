@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fedade.core.errors import FedadeError
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.flower.settings import MetricsSettings
 
 prometheus: Any = OptionalModule("prometheus_client", "prometheus")

@@ -13,10 +13,10 @@ from fedade.adapter.accuracy_monitor import AccuracyMonitor
 from fedade.adapter.adapter import Adapter
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
-from fedade.core.cost import PassCounter
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method, Shared, with_rounds
+from fedade.core.network import PassCounter
 from fedade.core.tree import Tree
 from fedade.engine.client import observed, refuse_misshapen, whole_rows
 from fedade.engine.scoring import quality

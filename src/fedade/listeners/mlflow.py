@@ -12,7 +12,7 @@ from typing import Any
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.listeners.tracker import TrackedCell, flattened
 
 tracking: Any = OptionalModule("mlflow.tracking", "mlflow")

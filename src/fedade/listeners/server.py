@@ -31,7 +31,6 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What a browser is given."""
         return f"http://{HOST}:{self.server_port}/"
 
 
@@ -39,7 +38,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
 
     def do_GET(self) -> None:
-        """The page, or its state."""
         self.server.visited.set()
         folder = self.server.folder
         # Another site may have its own name point here, and would then be allowed to read the answer.

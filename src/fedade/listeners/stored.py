@@ -35,7 +35,6 @@ class StoredCell:
 
     @property
     def state(self) -> str:
-        """How the cell stands, in one word."""
         if self.result is not None:
             return "done"
         return "failed" if self.reason is not None else "running" if self.reached else "waiting"
@@ -94,7 +93,6 @@ def _segments(cell: CellInfo) -> list[tuple[int, int, Path]]:
 
 
 def by_timestep(table: pa.Table) -> Iterator[tuple[int, Rows]]:
-    """The rows of every timestep, in order."""
     columns = {name: trace.column(table, name) for name in table.column_names}
     timesteps = columns["timestep"]
     for timestep in np.unique(timesteps):

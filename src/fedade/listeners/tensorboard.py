@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedade.core.events import CellInfo
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.listeners.tracker import TrackedCell, flattened
 
 writing: Any = OptionalModule("torch.utils.tensorboard", "tensorboard")

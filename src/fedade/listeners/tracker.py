@@ -57,7 +57,6 @@ class Tracker(Listener):
     _silent: bool = False
 
     def on_start(self, cell: CellInfo, timestep: int) -> None:
-        """Open the record, and add the timesteps up to this one that it lacks."""
         self._try(lambda: self._catch_up(cell, timestep))
 
     def on_rows(self, cell: CellInfo, timestep: int, rows: RowsOnDemand) -> None:
@@ -68,12 +67,10 @@ class Tracker(Listener):
             self._try(lambda: record.write(timestep, measures))
 
     def on_end(self, cell: CellInfo, result: Mapping[str, Any]) -> None:
-        """Add the result's numbers."""
         numbers = {name: float(value) for name, value in result.items() if _is_number(value) and name != "seed"}
         self._try(lambda: self._taken(cell).end(numbers))
 
     def on_failure(self, cell: CellInfo, reason: str) -> None:
-        """Add the reason."""
         self._try(lambda: self._taken(cell).fail(reason))
 
     def close(self) -> None:

@@ -51,7 +51,6 @@ class Schedule:
     """Whether it depends on the draws, so that every client has a path of its own."""
 
     def rule(self, variant: str) -> Rule:
-        """The rule of a reading."""
         chosen: Rule | None = getattr(self, variant)
         return chosen or self.standard
 

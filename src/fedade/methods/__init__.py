@@ -3,7 +3,8 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,7 @@ from pydantic.fields import FieldInfo
 from fedade.core.choices import hint
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest
-from fedade.core.importing import import_attribute
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule, import_attribute
 
 if TYPE_CHECKING:
     from fedade.core.method import Method
@@ -30,29 +30,17 @@ class MethodPath:
         self._settings = settings
 
     def make(self) -> "Callable[..., Method]":
-        """The class, or the class with its settings."""
         module, _, name = self._path.partition(":")
         kind: Callable[..., Method] = getattr(importlib.import_module(f"fedade.methods.{module}"), name)
         return partial(kind, **self._settings) if self._settings else kind
 
 
-class LazyMethods(Mapping[str, "Callable[..., Method]"]):
+class LazyMethods(UserDict[str, Any]):
     """Methods by name; names are known without importing any, since PyTorch takes seconds."""
 
-    def __init__(self, paths: Mapping[str, MethodPath]) -> None:
-        self._paths = paths
-
     def __getitem__(self, name: str) -> "Callable[..., Method]":
-        return self._paths[name].make()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._paths
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
+        path: MethodPath = self.data[name]
+        return path.make()
 
 
 METHODS = LazyMethods(
@@ -69,14 +57,14 @@ METHODS = LazyMethods(
         "shuffled-lr": MethodPath("fed_ade:FedAde", pace="shuffled"),
         "fth": MethodPath("fth:Fth"),
         "ftfwh": MethodPath("fth:Fth", window=100),
-        "atlas": MethodPath("atlas.method:Atlas"),
-        "uogd": MethodPath("atlas.method:Atlas", pool="single"),
-        "rogd": MethodPath("rogd.method:Rogd"),
-        "flh-ftl": MethodPath("flh_ftl.method:FlhFtl"),
+        "atlas": MethodPath("atlas:Atlas"),
+        "uogd": MethodPath("atlas:Atlas", pool="single"),
+        "rogd": MethodPath("rogd:Rogd"),
+        "flh-ftl": MethodPath("flh_ftl:FlhFtl"),
         "prior-bbse": MethodPath("prior_reweighting:PriorReweighting"),
         "prior-em": MethodPath("prior_reweighting:PriorReweighting", prior="mlls"),
-        "uda": MethodPath("uda.method:Uda"),
-        "unida": MethodPath("unida.method:Unida"),
+        "uda": MethodPath("uda:Uda"),
+        "unida": MethodPath("unida:Unida"),
         "bn-adapt": MethodPath("bn_adapt:BnAdapt"),
         "tent": MethodPath("tent:Tent"),
         "sar": MethodPath("sar:Sar"),
@@ -143,7 +131,6 @@ def method_class(name: str) -> "Callable[..., Method]":
 
 
 def settings_of(name: str) -> Mapping[str, FieldInfo]:
-    """The settings that a method has."""
     make: Any = method_class(name)
     fields: Mapping[str, FieldInfo] = getattr(make, "func", make).model_fields
     return fields

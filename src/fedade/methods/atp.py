@@ -17,17 +17,14 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.normalisation import Statistics, Watching, batch_statistics
 from fedade.core.seeds import Seeds
 from fedade.core.split import Parameters
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.parts.composition import own_prediction
-from fedade.parts.norm_layers import adaptable
-from fedade.parts.statistics import follow, warn_without_batch_norm
+from fedade.parts.norm_layers import adaptable, follow, warn_without_batch_norm
 
 _SOURCE_CLIENTS = Seeds(0)
 """Rates belong to the deployment, so their draws do not depend on the seed of a run."""
@@ -43,6 +40,13 @@ class AtpClient(NamedTuple):
 class Atp(Method[AtpClient]):
     """Adaptive test-time personalisation."""
 
+    about = Card(
+        summary="one entropy step per batch, with a rate per module learned on labelled source clients; "
+        "made for BatchNorm, moves any norm",
+        paper="Bao et al., NeurIPS 2023",
+        reference=True,
+    )
+
     memory: Literal["batch", "online"] = "batch"
     """Restart from the deployed model at every batch, or average the adapted models over all batches so far."""
     training_rounds: int = Field(200, ge=0)
@@ -55,15 +59,6 @@ class Atp(Method[AtpClient]):
     """Dirichlet factor of the source clients' class priors."""
     rate_of_rates: float = Field(0.01, ge=0)
     """Published as 0.1, at which the rates of the small default network grow without bound."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="one entropy step per batch, with a rate per module learned on labelled source clients; "
-            "made for BatchNorm, moves any norm",
-            paper="Bao et al., NeurIPS 2023",
-            reference=True,
-        )
 
     def begin(self, ctx: ClientContext) -> AtpClient:
         """Learn the rates, from 0: one correction per round, averaged over its source clients."""

@@ -15,11 +15,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.normalisation import Mixed
 from fedade.parts.composition import own_model, own_prediction
-from fedade.parts.statistics import follow_stream, statistics_names, warn_without_batch_norm
+from fedade.parts.norm_layers import follow_stream, statistics_names, warn_without_batch_norm
 
 
 class BnAdapt(Method[dict[str, Tensor]]):

@@ -18,13 +18,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.counter import uniform
 from fedade.parts.augmentation import refuse_without_views, views
-from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits
+from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits, warn_without_batch_norm
 from fedade.parts.optimisers import AdamOptimiser, OptimiserState
-from fedade.parts.statistics import warn_without_batch_norm
 
 _RESTORATION = 100
 """Purpose of the draws that choose weights, beside those of the views."""
@@ -41,6 +39,11 @@ class CottaClient(NamedTuple):
 class Cotta(Method[CottaClient]):
     """Continual test-time adaptation, with the constants of the paper's CIFAR-10 experiments."""
 
+    about = Card(
+        summary="student follows a slow teacher; weights restored at random; made for BatchNorm, moves any norm",
+        paper="CoTTA, CVPR 2022",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     teacher_momentum: float = Field(0.999, ge=0, le=1)
@@ -51,13 +54,6 @@ class Cotta(Method[CottaClient]):
     """Augmented views that the teacher answers."""
     restoration: float = Field(0.01, ge=0, le=1)
     """Probability with which a weight returns to its deployed value."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="student follows a slow teacher; weights restored at random; made for BatchNorm, moves any norm",
-            paper="CoTTA, CVPR 2022",
-        )
 
     def begin(self, ctx: ClientContext) -> CottaClient:
         deployment = ctx.deployment
@@ -95,7 +91,6 @@ class Cotta(Method[CottaClient]):
         return own_batch_logits(ctx, state.teacher).softmax(-1)
 
     def _over_views(self, ctx: ClientContext, teacher: dict[str, Tensor]) -> Tensor:
-        """Mean logits of random views."""
         if not self.views:
             return own_batch_logits(ctx, teacher)
         total = torch.zeros((), device=ctx.inputs.device)

@@ -19,13 +19,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.normalisation import Statistics
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
-from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.maths.losses import entropy, entropy_from_logits
+from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
+from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import EPSILON, Renormalised, batch_norm_layers
 
 ENOUGH_TO_START = 50
@@ -46,6 +44,11 @@ class DeltaClient(NamedTuple):
 class Delta(Method[DeltaClient]):
     """Degradation-free fully test-time adaptation: test-time batch renormalisation and dynamic online reweighting."""
 
+    about = Card(
+        summary="TENT with running statistics and classes that count alike; made for BatchNorm, moves any norm",
+        paper="DELTA, ICLR 2023",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     base: Literal["tent", "weighted"] = "tent"
@@ -58,13 +61,6 @@ class Delta(Method[DeltaClient]):
     """`weighted`: entropy below which a sample is used, as a share of ln K."""
     start: Literal["auto", "batch", "source"] = "auto"
     """What running statistics begin with; `auto`: the first batch if it has 50 samples."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="TENT with running statistics and classes that count alike; made for BatchNorm, moves any norm",
-            paper="DELTA, ICLR 2023",
-        )
 
     def begin(self, ctx: ClientContext) -> DeltaClient:
         deployment = ctx.deployment
@@ -107,7 +103,6 @@ class Delta(Method[DeltaClient]):
         return state.batches == 0 if wanted else state.batches < 0
 
     def _followed(self, ctx: ClientContext, state: DeltaClient, seen: dict[str, Statistics]) -> dict[str, Statistics]:
-        """Running means and deviations after the batch."""
         fresh, share = self._starts_with_batch(ctx, state), self.statistics_memory
 
         def average(old: Tensor, new: Tensor) -> Tensor:

@@ -16,20 +16,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tokens import PADDING
 from fedade.maths.counter import uniform
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
+from fedade.maths.losses import entropy, entropy_from_logits
 from fedade.parts.augmentation import refuse_without_views
-from fedade.parts.guarded_steps import masked_mean, norm_learner, plan_with_reliable, step
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import batch_logits, masked_mean, norm_learner, own_batch_logits, plan_with_reliable, step
+from fedade.parts.optimisers import AdamOptimiser, Learner
 
 
 class Deyo(Method[Learner]):
     """Destroy your object: entropy minimisation on samples that shape decides."""
+
+    about = Card(
+        summary="TENT on certain samples whose answer shuffled tiles destroy; made for BatchNorm, moves any norm",
+        paper="DeYO, ICLR 2024",
+    )
 
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
@@ -43,13 +45,6 @@ class Deyo(Method[Learner]):
     """Tiles per side of an image."""
     include_last_stage: bool = False
     """Also move the last stage, whose features are held to be too sensitive."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="TENT on certain samples whose answer shuffled tiles destroy; made for BatchNorm, moves any norm",
-            paper="DeYO, ICLR 2024",
-        )
 
     def begin(self, ctx: ClientContext) -> Learner:
         refuse_without_views(ctx.deployment, "deyo")

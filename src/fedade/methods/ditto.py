@@ -7,19 +7,22 @@ client keeps a whole model, so memory is N·|θ|.
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
 from fedade.parts.composition import own_model, own_prediction, trainable
-from fedade.parts.optimisers import PhaseStates
+from fedade.parts.optimisers import Minibatches, PhaseStates
 from fedade.parts.participation import FixedRateBaseline, Participant
 from fedade.parts.priors import refuse_unsafe_inverse
-from fedade.parts.training import Minibatches, Training
+from fedade.parts.training import Training
 
 
 class Ditto(FixedRateBaseline[Participant]):
     """FedAvg trains the global model w; beside it every client trains its own v."""
+
+    about = Card(
+        summary="a whole personal model per client, drawn towards the FedAvg model by a proximal term",
+        paper="Li et al., ICML 2021",
+    )
 
     pull: float = Field(1.0, ge=0)
     """λ: how strongly the personal model is drawn to the global one; 0 trains it alone."""
@@ -27,16 +30,7 @@ class Ditto(FixedRateBaseline[Participant]):
     """Epochs of the common model, per round."""
     personal_epochs: int = Field(2, ge=0)
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="a whole personal model per client, drawn towards the FedAvg model by a proximal term",
-            paper="Li et al., ICML 2021",
-            reference=self.reads_reference,
-        )
-
     def begin(self, ctx: ClientContext) -> Participant:
-        """v starts as deployed."""
         refuse_unsafe_inverse(ctx.deployment, self.prior)
         model = trainable(ctx.deployment)
         return Participant(model, PhaseStates(self.optimiser.start(model), self.optimiser.start(model)))

@@ -10,24 +10,15 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
+from fedade.parts import norm_layers
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import FeatureMeasure, Measure, MeasureName, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.participation import phase_states
+from fedade.parts.participation import joint_step, personal_step, phase_states
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import EVEN, Pace, Paces, RateBounds, SignalRange, replayed_rate, replayed_rates
-from fedade.parts.rounds import joint_step, personal_step
-from fedade.parts.statistics import (
-    NormalisationMode,
-    evaluation,
-    follow_stream,
-    statistics_names,
-    warn_without_batch_norm,
-)
 from fedade.parts.training import ReferenceDraws, Training
 
 _SUMMARIES = {
@@ -86,7 +77,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     personal_draws: ReferenceDraws | None = None
     """What an epoch of the personal step reads, which needs no gradients of ψ; None: as `reference_draws`."""
     optimiser: Optimiser = Optimiser()
-    normalisation: NormalisationMode = "frozen"
+    normalisation: norm_layers.NormalisationMode = "frozen"
     """Statistics of BatchNorm: deployed, the batch's, a mix, or a running average."""
     mix_weight: float = Field(0.1, ge=0, le=1)
     """`mix`: weight of the batch's own statistics."""
@@ -142,17 +133,18 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         if self.normalisation != "frozen":
-            warn_without_batch_norm(
+            norm_layers.warn_without_batch_norm(
                 deployment, f"fed-ade.normalisation={self.normalisation}", "here it is the same as frozen"
             )
         own = deployment.personal
         if self.normalisation == "ema":
-            own |= {name: deployment.parameters[name] for name in statistics_names(deployment)}
+            own |= {name: deployment.parameters[name] for name in norm_layers.statistics_names(deployment)}
+        replays = self.replays_rates_of is not None and self.measured_rates
         return FedAdeClient(
             own,
             self._measure.init(deployment),
             phase_states(deployment, self.optimiser),
-            replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if self._has_rates else (),
+            replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if replays else (),
         )
 
     def begin_server(self, deployment: Deployment) -> Shared:
@@ -163,15 +155,19 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         """Prior, summaries, signals and rate: lines 6 to 10 of Algorithm 1, once per timestep."""
         own, deployment, network = state.own, ctx.deployment, ctx.deployment.network
         if self.normalisation == "ema":
-            own = follow_stream(deployment, own_model(ctx, own), own, ctx.inputs, self.momentum)
+            own = norm_layers.follow_stream(deployment, own_model(ctx, own), own, ctx.inputs, self.momentum)
         model = own_model(ctx, own)
         features = self._features(ctx, model) if own is state.own else network.represent(model, ctx.inputs)
         probabilities = network.classify(model, features).softmax(-1)
         current, signals = self._measure.update(
             deployment, state.previous, probabilities, network.summarise(features), ctx.key, self.use_unc, self.use_rep
         )
+        if isinstance(state.replayed, Tensor):
+            rate = replayed_rate(state.replayed, ctx.key)
+        else:
+            rate = self.rate.rate(self.pace, self.signal.stretched(signals.combined))
         plan = {
-            "learning_rate": self._rate(state.replayed, signals.combined, ctx.key),
+            "learning_rate": rate,
             "s_unc": signals.unc,
             "s_rep": signals.rep,
             "s": signals.combined,
@@ -179,7 +175,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         if self._needs_prior:  # it takes a pass
             plan["prior"] = batch_prior(ctx, self.prior)
         state = state._replace(own=own, previous=current)
-        return (state, plan) if self.has_rounds else self._personalised(ctx, state, plan)
+        return (state, plan) if self.has_rounds else self.personalise(ctx, state, plan)
 
     def local_round(
         self, ctx: RoundContext, state: FedAdeClient, plan: Plan
@@ -195,20 +191,17 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
             uplink = dict(ctx.shared)
         return state._replace(own=own, states=states), plan, uplink
 
-    def personalise(self, ctx: RoundContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
+    def personalise(self, ctx: ClientContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
         """The personal step on φ (eq:local_personal_update) with the broadcast ψ̄ frozen: lines 17 and 18."""
-        return self._personalised(ctx, state, plan)
+        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
+        training = self._training(ctx, plan, self.personal_draws or self.reference_draws)
+        own, states = personal_step(training, state.own, state.states, epochs)
+        return state._replace(own=own, states=states), plan
 
     def predict(self, ctx: ClientContext, state: FedAdeClient) -> Tensor:
         """H({ψ̄, φ}; x)."""
         model = own_model(ctx, state.own)
         return ctx.deployment.network.classify(model, self._features(ctx, model)).softmax(-1)
-
-    def _personalised(self, ctx: ClientContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan]:
-        epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
-        training = self._training(ctx, plan, self.personal_draws or self.reference_draws)
-        own, states = personal_step(training, state.own, state.states, epochs)
-        return state._replace(own=own, states=states), plan
 
     @property
     def _keeps_body(self) -> bool:
@@ -217,20 +210,11 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
     def _features(self, ctx: ClientContext, model: dict[str, Tensor]) -> Tensor:
         if self._keeps_body:  # then the client's body is the deployed one
             return ctx.deployed_features()
-        return ctx.own_features(model, evaluation(self.normalisation, self.mix_weight))
+        return ctx.own_features(model, norm_layers.evaluation(self.normalisation, self.mix_weight))
 
     @property
     def _needs_prior(self) -> bool:
         return "reference" in OBJECTIVES[self.objective].examples
-
-    @property
-    def _has_rates(self) -> bool:
-        return self.replays_rates_of is not None and bool(self.measured_rates)
-
-    def _rate(self, replayed: Tensor | tuple[()], signal: Tensor, key: Tensor) -> Tensor:
-        if isinstance(replayed, Tensor):
-            return replayed_rate(replayed, key)
-        return self.rate.rate(self.pace, self.signal.stretched(signal))
 
     @property
     def _measure(self) -> Measure:
@@ -244,7 +228,7 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
             self.batch_size,
             self.optimiser,
             draws,
-            evaluation(self.normalisation, self.mix_weight),
+            norm_layers.evaluation(self.normalisation, self.mix_weight),
             keeps_body=self._keeps_body,
             paces=self.paces,
             anchor=self.anchor,

@@ -11,21 +11,19 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import FROZEN, RecordingStatistics
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree
 from fedade.maths.counter import uniform
 from fedade.maths.signals.dynamics import combined_dynamics
 from fedade.parts.composition import own_model, own_prediction, trainable_part
+from fedade.parts.norm_layers import follow, statistics_names, warn_without_batch_norm
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import phase_states
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
-from fedade.parts.statistics import follow, statistics_names, warn_without_batch_norm
 from fedade.parts.summaries import FeatureSummary, PredictionSummary, Signals, Summary, signals, summarise
 from fedade.parts.training import ReferenceDraws, Training, dropped
 
@@ -87,15 +85,13 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         return Card(
             summary="what the authors' released code does: entropy loss, no broadcast, BatchNorm follows the batch",
             paper="h2w1/Fed-ADE at ad36802a",
+            reads_deployed=True,
             reference=OBJECTIVES[self.objective].examples[0] == "reference",
         )
 
     @property
     def keeps_participants(self) -> bool:
         return self.fixed_participants
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
 
     # Client
 
@@ -142,20 +138,17 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         return state, plan, {name: moved[name] for name in ctx.shared}
 
     def personalise(self, ctx: RoundContext, state: ReleaseClient, plan: Plan) -> tuple[ReleaseClient, Plan]:
-        """The personal step, unless it came first."""
         if self.order == "joint-first":
             epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
             state = self._personal(ctx, state, plan, epochs)
         return state, plan
 
     def predict(self, ctx: ClientContext, state: ReleaseClient) -> Tensor:
-        """The client's model in evaluation mode, with its running statistics."""
         return own_prediction(ctx, state.own)
 
     # Server
 
     def begin_server(self, deployment: Deployment) -> Shared:
-        """The shared tensors that move; running statistics move too."""
         return self._moving(deployment, deployment.shared)
 
     def aggregate(

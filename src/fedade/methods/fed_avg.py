@@ -7,9 +7,7 @@ Nothing is personal, so clients whose class priors differ pull the one model in 
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, own_prediction, trainable
 from fedade.parts.optimisers import OptimiserState
 from fedade.parts.participation import FixedRateBaseline
@@ -19,16 +17,13 @@ from fedade.parts.priors import refuse_unsafe_inverse
 class FedAvg(FixedRateBaseline[OptimiserState]):
     """All layers are shared; a client keeps nothing but what its optimiser remembers."""
 
+    about = Card(
+        summary="one model for all clients, averaged over the participants of each round",
+        paper="McMahan et al., AISTATS 2017",
+    )
+
     epochs: int = Field(4, ge=0)
     """Epochs of a participant in a round: as many as Fed-ADE's joint and personal ones."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="one model for all clients, averaged over the participants of each round",
-            paper="McMahan et al., AISTATS 2017",
-            reference=self.reads_reference,
-        )
 
     def begin(self, ctx: ClientContext) -> OptimiserState:
         refuse_unsafe_inverse(ctx.deployment, self.prior)

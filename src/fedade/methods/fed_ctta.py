@@ -20,20 +20,15 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import RecordingStatistics
 from fedade.maths.counter import uniform
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.parts.composition import own_model, own_prediction
-from fedade.parts.guarded_steps import moved
-from fedade.parts.norm_layers import adaptable
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import adaptable, follow, moved
+from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import own_statistics
 from fedade.parts.similar_clients import distances, mixed, similarity_weights
-from fedade.parts.statistics import follow
 
 
 class FedCttaClient(NamedTuple):
@@ -57,6 +52,10 @@ class FedCttaUplink(NamedTuple):
 class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     """Federated continual test-time adaptation, with the constants of the released ablation."""
 
+    about = Card(
+        summary="own steps, then an average with clients whose models answer noise alike", paper="FedCTTA, IJCNN 2025"
+    )
+
     learning_rate: float = Field(1e-5, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     loss: Literal["pseudo", "entropy"] = "pseudo"
@@ -69,13 +68,6 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     """Share of its past that a client's answer to noise keeps."""
     temperature: float = Field(1.0, gt=0)
     """Temperature of the weights exp(-distance / temperature) between clients."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="own steps, then an average with clients whose models answer noise alike",
-            paper="FedCTTA, IJCNN 2025",
-        )
 
     def begin(self, ctx: ClientContext) -> FedCttaClient:
         own = adaptable(ctx.deployment)
@@ -112,15 +104,11 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
         return state, plan, FedCttaUplink(state.learner.own, state.statistics, signature)
 
     def personalise(self, ctx: RoundContext, state: FedCttaClient, plan: Plan) -> tuple[FedCttaClient, Plan]:
-        """Go on from the client's own average."""
         own, statistics = ctx.downlink
         return state._replace(learner=state.learner._replace(own=own), statistics=statistics), plan
 
     def predict(self, ctx: ClientContext, state: FedCttaClient) -> Tensor:
         return own_prediction(ctx, {**state.learner.own, **state.statistics})
-
-    def begin_server(self, deployment: Deployment) -> Shared:
-        return {}
 
     def aggregate(
         self, deployment: Deployment, shared: Shared, uplinks: FedCttaUplink, weights: Tensor

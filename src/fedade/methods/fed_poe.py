@@ -17,26 +17,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import vmap
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.tree import repeat
 from fedade.maths.counter import uniform
-from fedade.maths.online.hedging import draw_experts, hedge, hedge_drawn, mixture
-from fedade.parts.last_layers import (
-    Examination,
-    classified,
-    frozen_features,
-    last_layer,
-    loss,
-    losses,
-    reference_examination,
-    stepped,
-)
+from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
+from fedade.parts import last_layers
+from fedade.parts.objectives import LabelSource
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
-from fedade.parts.supervision import LabelSource
 
 _OTHERS = 2
 """The local and the global model, beside which the bank stands."""
@@ -93,18 +82,16 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
         return Card(
             summary="loss-weighted ensemble of a local model, the federated one and a bank of earlier ones",
             paper="Ghari and Shen, NeurIPS 2024",
+            reads_deployed=True,
             oracle=self.labels == "oracle",
             reference=True,
         )
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
 
     def begin(self, ctx: ClientContext) -> FedPoeClient:
         """The deployed model is the first snapshot."""
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
-        head, prior = last_layer(deployment), deployment.source_prior
+        head, prior = last_layers.last_layer(deployment), deployment.source_prior
         slots = torch.arange(self.models - _OTHERS, device=prior.device)
         even = prior.new_zeros(2)
         return FedPoeClient(
@@ -119,7 +106,7 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
         )
 
     def begin_server(self, deployment: Deployment) -> Shared:
-        return last_layer(deployment)
+        return last_layers.last_layer(deployment)
 
     def observe(self, ctx: ClientContext, state: FedPoeClient) -> tuple[FedPoeClient, Plan]:
         """Judge the members that predicted, reweight them, take a snapshot if due, step the local model."""
@@ -127,17 +114,17 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
         members = self._members(ctx, state, examination.features)
         rate = torch.full_like(prior[0], self.rate.mid)
         slots = len(state.drawn)
-        local, personal = stepped(
+        local, personal = last_layers.stepped(
             ctx.deployment, state.local, examination, rate, self.steps, self.optimiser, state.states.personal
         )
         judged = state._replace(
             local=local,
             states=state.states._replace(personal=personal),
             bank_weights=hedge_drawn(
-                state.bank_weights, losses(members.bank, examination), state.drawn, slots, self.weight_rate
+                state.bank_weights, last_layers.losses(members.bank, examination), state.drawn, slots, self.weight_rate
             ),
-            tuned_weights=hedge(state.tuned_weights, losses(members.tuned, examination), self.weight_rate),
-            outer_weights=hedge(state.outer_weights, losses(members.halves, examination), self.weight_rate),
+            tuned_weights=hedge(state.tuned_weights, last_layers.losses(members.tuned, examination), self.weight_rate),
+            outer_weights=hedge(state.outer_weights, last_layers.losses(members.halves, examination), self.weight_rate),
             past=state.past + prior,
         )
         banked = self._with_snapshot(ctx, judged)
@@ -153,31 +140,34 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
     def local_round(
         self, ctx: RoundContext, state: FedPoeClient, plan: Plan
     ) -> tuple[FedPoeClient, Plan, dict[str, Tensor]]:
-        """A step from the global model, which is sent."""
         _, examination = self._examination(ctx)
         rate, states = plan["learning_rate"], state.states
-        moved, joint = stepped(ctx.deployment, ctx.shared, examination, rate, self.steps, self.optimiser, states.joint)
+        moved, joint = last_layers.stepped(
+            ctx.deployment, ctx.shared, examination, rate, self.steps, self.optimiser, states.joint
+        )
         return state._replace(states=states._replace(joint=joint)), plan, moved
 
     def predict(self, ctx: ClientContext, state: FedPoeClient) -> Tensor:
         """(c f_tuned + d f_bank) / (c + d)."""
-        return mixture(self._members(ctx, state, frozen_features(ctx)).halves, state.outer_weights)
+        return mixture(self._members(ctx, state, last_layers.frozen_features(ctx)).halves, state.outer_weights)
 
     def _members(self, ctx: ClientContext, state: FedPoeClient, features: Tensor) -> Members:
         """f_j of every model, f_tuned = (a f_local + b f_global) / (a + b), and f_bank over the drawn snapshots."""
         deployment, heads = ctx.deployment, (state.local, ctx.shared)
-        tuned = torch.stack([classified(deployment, head, features) for head in heads]).softmax(-1)
-        bank = vmap(lambda head: classified(deployment, head, features))(state.bank).softmax(-1)
+        tuned = torch.stack([last_layers.classified(deployment, head, features) for head in heads]).softmax(-1)
+        bank = vmap(lambda head: last_layers.classified(deployment, head, features))(state.bank).softmax(-1)
         halves = [mixture(tuned, state.tuned_weights), mixture(bank, state.bank_weights, state.drawn)]
         return Members(tuned, bank, torch.stack(halves))
 
-    def _examination(self, ctx: ClientContext) -> tuple[Tensor, Examination]:
+    def _examination(self, ctx: ClientContext) -> tuple[Tensor, last_layers.Examination]:
         """The batch's prior, and the samples by whose loss models are judged and trained."""
         if self.labels == "oracle":
-            features = frozen_features(ctx)
-            return ctx.prior.to(features.dtype), Examination(features, ctx.labels, torch.ones_like(features[:, 0]))
+            features = last_layers.frozen_features(ctx)
+            return ctx.prior.to(features.dtype), last_layers.Examination(
+                features, ctx.labels, torch.ones_like(features[:, 0])
+            )
         prior = batch_prior(ctx, self.prior)
-        return prior, reference_examination(ctx.deployment, prior)
+        return prior, last_layers.reference_examination(ctx.deployment, prior)
 
     def _with_snapshot(self, ctx: ClientContext, state: FedPoeClient) -> FedPoeClient:
         """Every `period` timesteps the global model enters the bank, with the weight that its loss on the past earns.
@@ -188,7 +178,9 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
         shared, timestep = ctx.shared, ctx.timestep
         slots = torch.arange(len(state.drawn), device=timestep.device)
         replaced = (timestep % self.period == 0) & (slots == (timestep // self.period) % len(slots))
-        weight = -self.weight_rate * loss(ctx.deployment, shared, reference_examination(ctx.deployment, state.past))
+        weight = -self.weight_rate * last_layers.loss(
+            ctx.deployment, shared, last_layers.reference_examination(ctx.deployment, state.past)
+        )
         bank = {
             name: torch.where(replaced.reshape(-1, *(1,) * shared[name].ndim), shared[name], old)
             for name, old in state.bank.items()

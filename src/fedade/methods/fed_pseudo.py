@@ -8,20 +8,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
-from fedade.maths.losses.pseudo_labels import class_balanced, confident_labels
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
+from fedade.maths.losses import class_balanced, confident_labels
 from fedade.parts.composition import own_model, own_prediction, trainable, trainable_personal, trainable_shared
-from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import Learner
+from fedade.parts.objectives import labelled_samples
+from fedade.parts.optimisers import Learner, Optimiser
 from fedade.parts.rates import RateBounds
-from fedade.parts.supervision import LabelledSamples
 from fedade.parts.training import Training
 
 
 class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     """Shared body, personal head, labels from the client's own model."""
+
+    about = Card(
+        summary="shared body and personal head, trained on the clients' own confident predictions",
+        paper="Lee, 2013, with McMahan et al., 2017",
+    )
 
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
@@ -31,13 +33,6 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     """Epochs per round."""
     batch_size: int = Field(32, ge=1)
     optimiser: Optimiser = Optimiser()
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="shared body and personal head, trained on the clients' own confident predictions",
-            paper="Lee, 2013, with McMahan et al., 2017",
-        )
 
     def begin(self, ctx: ClientContext) -> Learner:
         return Learner(trainable_personal(ctx.deployment), self.optimiser.start(trainable(ctx.deployment)))
@@ -53,7 +48,7 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     def local_round(self, ctx: RoundContext, state: Learner, plan: Plan) -> tuple[Learner, Plan, dict[str, Tensor]]:
         """Labels from the model as it enters the round, then joint steps on body and head."""
         labels, trust = confident_labels(self.predict(ctx, state), self.confidence)
-        objective = LabelledSamples(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
+        objective = labelled_samples(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
         training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
         steps, moving = training.steps(range(self.epochs)), {**ctx.shared, **state.own}
         moved, after = training.joint(moving, own_model(ctx, state.own), steps, state.state)

@@ -7,9 +7,7 @@ Unlike in Fed-ADE, body and head never move together, and the head is not touche
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.parts.composition import own_model, own_prediction, trainable_personal, trainable_shared
 from fedade.parts.optimisers import PhaseStates
 from fedade.parts.participation import FixedRateBaseline, Participant
@@ -19,18 +17,15 @@ from fedade.parts.priors import refuse_unsafe_inverse
 class FedRep(FixedRateBaseline[Participant]):
     """Alternating minimisation, head before body."""
 
+    about = Card(
+        summary="shared body, personal head; a participant fits its head first, then the body under it",
+        paper="Collins et al., ICML 2021",
+    )
+
     head_epochs: int = Field(10, ge=0)
     """Epochs of the head, per round."""
     body_epochs: int = Field(5, ge=0)
     """Epochs of the body, per round."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="shared body, personal head; a participant fits its head first, then the body under it",
-            paper="Collins et al., ICML 2021",
-            reference=self.reads_reference,
-        )
 
     def begin(self, ctx: ClientContext) -> Participant:
         refuse_unsafe_inverse(ctx.deployment, self.prior)

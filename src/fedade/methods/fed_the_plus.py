@@ -21,23 +21,14 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import Mixed
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
+from fedade.core.tree import choose
+from fedade.maths.losses import entropy, entropy_from_logits
+from fedade.parts import last_layers
 from fedade.parts.augmentation import refuse_without_views, views
-from fedade.parts.guarded_steps import chosen
-from fedade.parts.last_layers import (
-    classified,
-    frozen_features,
-    frozen_reference_features,
-    last_layer,
-    seen_by_last_layer,
-)
 from fedade.parts.norm_layers import adaptable
-from fedade.parts.optimisers import SGD, AdamOptimiser
-from fedade.parts.supervision import descend
+from fedade.parts.optimisers import SGD, AdamOptimiser, descend
 from fedade.parts.training import minibatches
 
 BATCH = 32
@@ -59,6 +50,13 @@ class FedTheClient(NamedTuple):
 class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     """Test-time head ensemble and test-time robust tuning, with the published constants."""
 
+    about = Card(
+        summary="global and personal head mixed for every sample, then steps on views of that sample alone",
+        paper="FedTHE+, ICLR 2023",
+        reads_deployed=True,
+        reference=True,
+    )
+
     learning_rate: float = Field(0.01, ge=0)
     """Learning rate of the personal head; ten times as much mixes the heads."""
     history_rate: float = Field(0.1, ge=0, le=1)
@@ -75,33 +73,22 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     """Rate at which all weights are tuned."""
 
     @property
-    def card(self) -> Card:
-        return Card(
-            summary="global and personal head mixed for every sample, then steps on views of that sample alone",
-            paper="FedTHE+, ICLR 2023",
-            reference=True,
-        )
-
-    @property
     def reads_reference_features(self) -> bool:
-        return True
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
         return True
 
     def begin(self, ctx: ClientContext) -> FedTheClient:
         refuse_without_views(ctx.deployment, "fed-the-plus")
         feature = _mean_feature(ctx.deployment)
-        return FedTheClient(last_layer(ctx.deployment), feature, feature, torch.zeros_like(feature[0]))
+        return FedTheClient(last_layers.last_layer(ctx.deployment), feature, feature, torch.zeros_like(feature[0]))
 
     def begin_server(self, deployment: Deployment) -> Shared:
         return {"mean_feature": _mean_feature(deployment)}
 
     def observe(self, ctx: ClientContext, state: FedTheClient) -> tuple[FedTheClient, Plan]:
         """At the first batch the personal head is fitted; at all of them the history goes on."""
-        features = frozen_features(ctx)
+        features = last_layers.frozen_features(ctx)
         history = self._histories(features, state)[-1]
-        state = FedTheClient(*chosen(state.started > 0, state, self._fitted(ctx, state)))
+        state = FedTheClient(*choose(state.started > 0, state, self._fitted(ctx, state)))
         plan = {"learning_rate": torch.full_like(history[0], self.learning_rate)}
         return state._replace(history=history, started=torch.ones_like(state.started)), plan
 
@@ -111,8 +98,13 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
         return state, plan, {"mean_feature": state.own_feature}
 
     def predict(self, ctx: ClientContext, state: FedTheClient) -> Tensor:
-        deployment, features = ctx.deployment, frozen_features(ctx)
-        heads = torch.stack([classified(deployment, head, features) for head in (last_layer(deployment), state.head)])
+        deployment, features = ctx.deployment, last_layers.frozen_features(ctx)
+        heads = torch.stack(
+            [
+                last_layers.classified(deployment, head, features)
+                for head in (last_layers.last_layer(deployment), state.head)
+            ]
+        )
         nearby = torch.lerp(self._histories(features, state), features, self.sample_share)
         apart = torch.stack([
             torch.linalg.vector_norm(nearby - mean, dim=-1) for mean in (ctx.shared["mean_feature"], state.own_feature)
@@ -129,14 +121,16 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
         self, deployment: Deployment, state: FedTheClient, sample: Tensor, seen: Tensor, shares: Tensor
     ) -> Tensor:
         """Probabilities of one sample by a model that took steps on its views alone."""
-        shared, head = adaptable(deployment), last_layer(deployment)
+        shared, head = adaptable(deployment), last_layers.last_layer(deployment)
         moving = {**shared, **{f"personal {name}": value for name, value in state.head.items()}}
 
         def logits(moved: dict[str, Tensor], inputs: Tensor) -> Tensor:
             model = {**deployment.parameters, **{name: moved[name] for name in shared}}
-            features = seen_by_last_layer(deployment, model, deployment.network.represent(model, inputs, _DEPLOYED))
-            ours = classified(deployment, {name: model[name] for name in head}, features)
-            personal = classified(deployment, {name: moved[f"personal {name}"] for name in head}, features)
+            features = last_layers.seen_by_last_layer(
+                deployment, model, deployment.network.represent(model, inputs, _DEPLOYED)
+            )
+            ours = last_layers.classified(deployment, {name: model[name] for name in head}, features)
+            personal = last_layers.classified(deployment, {name: moved[f"personal {name}"] for name in head}, features)
             return shares[0] * ours + shares[1] * personal
 
         def loss(moved: dict[str, Tensor], _: Tensor | None) -> Tensor:
@@ -157,11 +151,11 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
     def _fitted(self, ctx: ClientContext, state: FedTheClient) -> FedTheClient:
         """The deployed head after an epoch on the client's labelled data, and their mean feature."""
         deployment, labels = ctx.deployment, ctx.reference.labels
-        features = seen_by_last_layer(deployment, deployment.parameters, ctx.reference_features)
+        features = last_layers.seen_by_last_layer(deployment, deployment.parameters, ctx.reference_features)
 
         def loss(head: dict[str, Tensor], rows: Tensor | None) -> Tensor:
             some = slice(None) if rows is None else rows
-            return cross_entropy(classified(deployment, head, features[some]), labels[some])
+            return cross_entropy(last_layers.classified(deployment, head, features[some]), labels[some])
 
         rate = torch.full_like(features[0, 0], self.learning_rate)
         head, _ = descend(loss, state.head, rate, minibatches(ctx.key, len(labels), range(1), BATCH), SGD, ())
@@ -188,4 +182,4 @@ def head_shares(heads: Tensor, apart: Tensor, steps: int, rate: float) -> Tensor
 
 
 def _mean_feature(deployment: Deployment) -> Tensor:
-    return frozen_reference_features(deployment).mean(0)
+    return last_layers.frozen_reference_features(deployment).mean(0)

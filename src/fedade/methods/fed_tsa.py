@@ -19,17 +19,15 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cosine_similarity, linear
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import RecordingStatistics
 from fedade.maths.counter import uniform
 from fedade.parts.composition import own_prediction
 from fedade.parts.last_layers import frozen_features, frozen_reference_features
+from fedade.parts.norm_layers import named_statistics, warn_without_batch_norm
 from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.running_norms import named_statistics, own_statistics
+from fedade.parts.running_norms import own_statistics
 from fedade.parts.similar_clients import mixed
-from fedade.parts.statistics import warn_without_batch_norm
 
 HIDDEN_TIMES, HIDDEN_EDGES, ADDED_EDGES = 0.75, 0.8, 0.2
 """Shares of attention over time, and between clients that are alike, that the robust pass does without; and of pairs
@@ -50,6 +48,12 @@ class FedTsaClient(NamedTuple):
 class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
     """Temporal-spatial aggregation of batch statistics, with the constants of the released code."""
 
+    about = Card(
+        summary="batch statistics shared by an attention over clients and their past; made for BatchNorm",
+        paper="FedTSA, KDD 2024",
+        reads_deployed=True,
+    )
+
     window: int = Field(5, ge=1)
     """Timesteps of a client's past that attention reads."""
     attention_steps: int = Field(100, ge=0)
@@ -59,23 +63,10 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
     robustness: float = Field(0.1, ge=0)
     """Weight of the distance between what is given back with and without hidden attention."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="batch statistics shared by an attention over clients and their past; made for BatchNorm",
-            paper="FedTSA, KDD 2024",
-        )
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
-
     def begin(self, ctx: ClientContext) -> FedTsaClient:
         warn_without_batch_norm(ctx.deployment, "fed-tsa", "with nothing to adapt it predicts as source")
         past = torch.zeros_like(frozen_reference_features(ctx.deployment)[:1].expand(self.window, -1))
         return FedTsaClient(own_statistics(ctx.deployment), past, past[:, 0] > 0)
-
-    def begin_server(self, deployment: Deployment) -> Shared:
-        return {}
 
     def observe(self, ctx: ClientContext, state: FedTsaClient) -> tuple[FedTsaClient, Plan]:
         newest = frozen_features(ctx).mean(0, keepdim=True)
@@ -85,7 +76,6 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
     def local_round(
         self, ctx: RoundContext, state: FedTsaClient, plan: Plan
     ) -> tuple[FedTsaClient, Plan, FedTsaClient]:
-        """The statistics of the batch, and the past."""
         recording = RecordingStatistics()
         ctx.deployment.network.represent(ctx.deployment.parameters, ctx.inputs, recording)
         found = {name: value for name, value in named_statistics(recording.seen).items() if name in state.statistics}

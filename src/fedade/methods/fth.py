@@ -13,12 +13,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.priors.simplex import mix_with_uniform
 from fedade.maths.signals.dynamics import mean_prediction
-from fedade.parts.priors import deployed_probabilities, prior_from, refuse_unsafe_inverse
-from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
+from fedade.parts.priors import UNIFORM_SHARE, deployed_probabilities, prior_from, refuse_unsafe_inverse, reweighted
 
 BlackBoxEstimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls"]
 """Estimators that need mean predictions only, which is all that this method remembers."""
@@ -54,7 +52,6 @@ class Fth(Method[FthClient]):
         )
 
     def begin(self, ctx: ClientContext) -> FthClient:
-        """No history: the prior is that of the pre-training data."""
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         shape = (deployment.num_classes,) if self.window is None else (self.window, deployment.num_classes)
@@ -65,7 +62,8 @@ class Fth(Method[FthClient]):
         """Add the unadapted model's mean prediction to the history, then invert the confusion of the whole."""
         predicted = mean_prediction(deployed_probabilities(ctx))
         history, elapsed = self._remember(state.history, state.elapsed, predicted), state.elapsed + 1
-        prior = prior_from(ctx, self._mean(history, elapsed).unsqueeze(0), self.prior)
+        mean = history if self.window is None else history.sum(0) / elapsed.clamp(max=self.window)
+        prior = prior_from(ctx, mean.unsqueeze(0), self.prior)
         prior = mix_with_uniform(prior, self.uniform_share)
         return FthClient(prior, history, elapsed), {"prior": prior}
 
@@ -77,6 +75,3 @@ class Fth(Method[FthClient]):
             return history + (predicted - history) / (elapsed + 1)
         newest = torch.arange(self.window, device=elapsed.device) == elapsed % self.window
         return torch.where(newest.unsqueeze(-1), predicted, history)
-
-    def _mean(self, history: Tensor, elapsed: Tensor) -> Tensor:
-        return history if self.window is None else history.sum(0) / elapsed.clamp(max=self.window)

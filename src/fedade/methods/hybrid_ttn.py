@@ -15,25 +15,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.normalisation import Statistics, batch_statistics
+from fedade.parts.norm_layers import warn_without_batch_norm
 from fedade.parts.running_norms import batch_norm_layers
-from fedade.parts.statistics import warn_without_batch_norm
 
 
 class HybridTtn(Method[tuple[()]]):
     """Statistics of the batch where it differs least, and of the deployed model elsewhere."""
 
+    about = Card(
+        summary="batch statistics in a share of the channels that falls with depth; made for BatchNorm",
+        paper="Vianna et al., CoLLAs 2024",
+    )
+
     furthest: bool = False
     """Adapt the channels whose statistics are furthest from the deployed ones, as the released `switch`."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="batch statistics in a share of the channels that falls with depth; made for BatchNorm",
-            paper="Vianna et al., CoLLAs 2024",
-        )
 
     def begin(self, ctx: ClientContext) -> tuple[()]:
         warn_without_batch_norm(ctx.deployment, "hybrid-ttn", "with nothing to adapt it predicts as source")

@@ -16,8 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.last_layers import frozen_features
 
 LEAST_PROBABILITY = 1e-10
@@ -28,20 +27,18 @@ LEAST_WIDTH = 1e-12
 class Lame(Method[tuple[()]]):
     """Laplacian adjusted maximum-likelihood estimation, with the constants of the released code."""
 
+    about = Card(
+        summary="answers of samples that are close in feature space are drawn together",
+        paper="LAME, CVPR 2022",
+        keeps_body=True,
+    )
+
     affinity: Literal["rbf", "knn", "linear"] = "rbf"
     """How it is measured whether two samples are alike."""
     neighbours: int = Field(5, ge=1)
     """`knn`: how many; `rbf`: the kernel is as wide as the mean distance to this one, the sample itself counted."""
     iterations: int = Field(100, ge=0)
     """Rounds of the answers drawing one another together."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="answers of samples that are close in feature space are drawn together",
-            paper="LAME, CVPR 2022",
-            keeps_body=True,
-        )
 
     def begin(self, ctx: ClientContext) -> tuple[()]:
         return ()

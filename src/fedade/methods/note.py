@@ -20,24 +20,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import chosen, moved, norm_learner
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.core.method import Card, ClientContext, Method, Plan
+from fedade.core.tree import choose
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts import sample_memory
+from fedade.parts.norm_layers import follow, moved, norm_learner
+from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import InstanceAware, own_statistics
-from fedade.parts.sample_memory import (
-    Newcomer,
-    Occasion,
-    Places,
-    SampleMemory,
-    best_of,
-    empty_memory,
-    first_empty,
-    remember,
-)
-from fedade.parts.statistics import follow
 
 
 class NoteClient(NamedTuple):
@@ -45,11 +34,16 @@ class NoteClient(NamedTuple):
 
     learner: Learner
     statistics: dict[str, Tensor]
-    memory: SampleMemory
+    memory: sample_memory.SampleMemory
 
 
 class Note(Method[NoteClient]):
     """Non-i.i.d. test-time adaptation, with the constants of the released script."""
+
+    about = Card(
+        summary="instance-aware normalisation, entropy steps on a class-balanced memory; made for BatchNorm",
+        paper="NOTE, NeurIPS 2022",
+    )
 
     learning_rate: float = Field(1e-4, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
@@ -60,21 +54,14 @@ class Note(Method[NoteClient]):
     memory_size: int = Field(64, ge=1)
     """Samples that are kept, and after how many new ones a step is taken."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="instance-aware normalisation, entropy steps on a class-balanced memory; made for BatchNorm",
-            paper="NOTE, NeurIPS 2022",
-        )
-
     def begin(self, ctx: ClientContext) -> NoteClient:
         learner = norm_learner(ctx.deployment, "note", self.optimiser)
-        return NoteClient(learner, own_statistics(ctx.deployment), empty_memory(ctx, self.memory_size))
+        return NoteClient(learner, own_statistics(ctx.deployment), sample_memory.empty_memory(ctx, self.memory_size))
 
     def observe(self, ctx: ClientContext, state: NoteClient) -> tuple[NoteClient, Plan]:
         """Samples find their places by the classes that the incoming model gives them; then steps that are due."""
         probabilities = self.predict(ctx, state)
-        memory, occasions = remember(
+        memory, occasions = sample_memory.remember(
             state.memory,
             ctx,
             probabilities,
@@ -83,7 +70,7 @@ class Note(Method[NoteClient]):
             self.memory_size,
         )
         for occasion in occasions:
-            state = NoteClient(*chosen(occasion.due, self._learned(ctx, state, occasion), state))
+            state = NoteClient(*choose(occasion.due, self._learned(ctx, state, occasion), state))
         return state._replace(memory=memory), {
             "learning_rate": torch.full_like(probabilities[0, 0], self.learning_rate)
         }
@@ -92,7 +79,7 @@ class Note(Method[NoteClient]):
         model = {**ctx.deployment.parameters, **state.learner.own, **state.statistics}
         return ctx.deployment.network.logits(model, ctx.inputs, InstanceAware(self.tolerance)).softmax(-1)
 
-    def _learned(self, ctx: ClientContext, state: NoteClient, occasion: Occasion) -> NoteClient:
+    def _learned(self, ctx: ClientContext, state: NoteClient, occasion: sample_memory.Occasion) -> NoteClient:
         """A step on the mean entropy of the memory, whose statistics the running ones follow."""
         fixed = {**ctx.deployment.parameters, **state.statistics}
 
@@ -106,7 +93,7 @@ class Note(Method[NoteClient]):
         return state._replace(learner=learner, statistics={**state.statistics, **statistics})
 
 
-def balanced_reservoir(places: Places, newcomer: Newcomer, num_classes: int) -> Tensor:
+def balanced_reservoir(places: sample_memory.Places, newcomer: sample_memory.Newcomer, num_classes: int) -> Tensor:
     """PBRS: a sample of a class that is not among the largest replaces one that is; others as in a reservoir."""
     counts, coin = places.per_class(num_classes), newcomer.draws[-1]
     largest = counts == counts.max()
@@ -114,4 +101,6 @@ def balanced_reservoir(places: Places, newcomer: Newcomer, num_classes: int) -> 
     of_class = places.labels == newcomer.label
     accepted = coin < counts[newcomer.label] / newcomer.class_count
     candidates = torch.where(largest[newcomer.label], of_class & accepted, of_largest)
-    return torch.where(places.taken.all(), best_of(candidates, newcomer.draws[:-1]), first_empty(places))
+    return torch.where(
+        places.taken.all(), sample_memory.best_of(candidates, newcomer.draws[:-1]), sample_memory.first_empty(places)
+    )

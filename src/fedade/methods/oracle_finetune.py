@@ -8,18 +8,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.composition import own_prediction, trainable
-from fedade.parts.optimisers import Optimiser
-from fedade.parts.participation import Learner
+from fedade.parts.objectives import labelled_samples
+from fedade.parts.optimisers import Learner, Optimiser
 from fedade.parts.rates import RateBounds
-from fedade.parts.supervision import LabelledSamples
 from fedade.parts.training import Training
 
 
 class OracleFinetune(Method[Learner]):
     """Supervised steps on body and head, without a server."""
+
+    about = Card(summary="every client fine-tunes on the true labels of its batch", paper="none", oracle=True)
 
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
@@ -28,10 +28,6 @@ class OracleFinetune(Method[Learner]):
     batch_size: int = Field(32, ge=1)
     optimiser: Optimiser = Optimiser()
 
-    @property
-    def card(self) -> Card:
-        return Card(summary="every client fine-tunes on the true labels of its batch", paper="none", oracle=True)
-
     def begin(self, ctx: ClientContext) -> Learner:
         own = trainable(ctx.deployment)
         return Learner(own, self.optimiser.start(own))
@@ -39,7 +35,7 @@ class OracleFinetune(Method[Learner]):
     def observe(self, ctx: ClientContext, state: Learner) -> tuple[Learner, Plan]:
         rate = torch.full_like(ctx.prior[0], self.rate.mid, dtype=ctx.deployment.source_prior.dtype)
         plan = {"learning_rate": rate}
-        objective = LabelledSamples(ctx.labels, torch.ones_like(ctx.labels, dtype=rate.dtype))
+        objective = labelled_samples(ctx.labels, torch.ones_like(ctx.labels, dtype=rate.dtype))
         training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
         steps = training.steps(range(self.epochs))
         return Learner(*training.joint(state.own, ctx.deployment.parameters, steps, state.state)), plan

@@ -2,19 +2,16 @@
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
-from fedade.parts.reweighting import reweighted
+from fedade.core.method import Card, ClientContext, Method, Plan
+from fedade.parts.priors import reweighted
 
 
 class OraclePrior(Method[Tensor]):
     """Sees Q_c^t of the current timestep; everyone else has to estimate it."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="deployed model reweighted by the true class prior", paper="none", oracle=True, keeps_body=True
-        )
+    about = Card(
+        summary="deployed model reweighted by the true class prior", paper="none", oracle=True, keeps_body=True
+    )
 
     def begin(self, ctx: ClientContext) -> Tensor:
         return ctx.deployment.source_prior

@@ -20,16 +20,14 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import Statistics
 from fedade.core.tree import tree_map
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture
-from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
+from fedade.parts.optimisers import Learner
+from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture
 from fedade.parts.similar_clients import distances, median_distance, mixed, similarity_weights
 
 SMALLEST = 1e-12
@@ -53,17 +51,15 @@ class PfedBbnUplink(NamedTuple):
 class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
     """Personalised federated adaptation with balanced batch normalisation."""
 
+    about = Card(
+        summary="class-balanced statistics; scales averaged with clients whose statistics are alike",
+        paper="pFedBBN, 2025",
+    )
+
     teacher_momentum: float = Field(0.999, ge=0, le=1)
     """Share of itself that the teacher keeps at a step."""
     temperature: float | None = Field(None, gt=0)
     """τ of the weights exp(-distance / τ) between clients; None: the median distance."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="class-balanced statistics; scales averaged with clients whose statistics are alike",
-            paper="pFedBBN, 2025",
-        )
 
     def begin(self, ctx: ClientContext) -> PfedBbnClient:
         refuse_without_views(ctx.deployment, "pfed-bbn")
@@ -111,9 +107,6 @@ class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
         model = {**ctx.deployment.parameters, **state.learner.own}
         norms = ClassBalanced(state.rows, self.pace(ctx.deployment.num_classes))
         return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
-
-    def begin_server(self, deployment: Deployment) -> Shared:
-        return {}
 
     def aggregate(
         self, deployment: Deployment, shared: Shared, uplinks: PfedBbnUplink, weights: Tensor

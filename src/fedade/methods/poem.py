@@ -18,14 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import norm_learner, step
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import MomentumOptimiser
-from fedade.parts.participation import Learner
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts.norm_layers import batch_logits, norm_learner, own_batch_logits, step
+from fedade.parts.optimisers import Learner, MomentumOptimiser
 
 BET_RATE = 1 / (8 * 3**0.5)
 LARGEST_BET = 1.8
@@ -51,20 +47,18 @@ class PoemClient(NamedTuple):
 class Poem(Method[PoemClient]):
     """Protected online entropy matching, with the constants of the paper's CIFAR experiments."""
 
+    about = Card(
+        summary="matches entropies to their law without a shift, only where bets on a change win",
+        paper="POEM, NeurIPS 2024",
+        reference=True,
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: MomentumOptimiser = MomentumOptimiser()
     warm_up: int = Field(100, ge=0)
     """Samples that are bet on before anything moves."""
     include_last_stage: bool = False
     """Also move the last stage, whose features are held to be too sensitive."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="matches entropies to their law without a shift, only where bets on a change win",
-            paper="POEM, NeurIPS 2024",
-            reference=True,
-        )
 
     def begin(self, ctx: ClientContext) -> PoemClient:
         learner = norm_learner(ctx.deployment, "poem", self.optimiser, self.include_last_stage)

@@ -8,11 +8,9 @@ it.
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.priors.simplex import mix_with_uniform
-from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.reweighting import UNIFORM_SHARE, reweighted
+from fedade.parts.priors import UNIFORM_SHARE, Estimator, batch_prior, refuse_unsafe_inverse, reweighted
 
 
 class PriorReweighting(Method[Tensor]):
@@ -33,12 +31,10 @@ class PriorReweighting(Method[Tensor]):
         )
 
     def begin(self, ctx: ClientContext) -> Tensor:
-        """The prior in force: that of the pre-training data."""
         refuse_unsafe_inverse(ctx.deployment, self.prior)
         return ctx.deployment.source_prior
 
     def observe(self, ctx: ClientContext, state: Tensor) -> tuple[Tensor, Plan]:
-        """Forget the last prior, estimate this batch's."""
         prior = mix_with_uniform(batch_prior(ctx, self.prior), self.uniform_share)
         return prior, {"prior": prior}
 

@@ -19,14 +19,11 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cosine_similarity
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
-from fedade.maths.losses.entropy import entropy
+from fedade.core.method import Card, ClientContext, Method, Plan
+from fedade.maths.losses import entropy
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.guarded_steps import moved, norm_learner, plan_with_reliable
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import batch_logits, moved, norm_learner, own_batch_logits, plan_with_reliable
+from fedade.parts.optimisers import AdamOptimiser, Learner
 
 MOST_CERTAIN = 0.99
 LEAST_RATIO = 1e-5
@@ -45,6 +42,11 @@ class RoidClient(NamedTuple):
 class Roid(Method[RoidClient]):
     """Universal test-time adaptation through weight ensembling, diversity weighting and prior correction."""
 
+    about = Card(
+        summary="certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm",
+        paper="ROID, WACV 2024",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     temperature: float = Field(1 / 3, gt=0)
@@ -55,13 +57,6 @@ class Roid(Method[RoidClient]):
     """Share of its past that the mean answer keeps."""
     correction: Literal["released", "bayes", "none"] = "released"
     """How the batch's class frequencies enter an answer."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm",
-            paper="ROID, WACV 2024",
-        )
 
     def begin(self, ctx: ClientContext) -> RoidClient:
         refuse_without_views(ctx.deployment, "roid")

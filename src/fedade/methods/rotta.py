@@ -18,25 +18,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
-from fedade.maths.losses.entropy import entropy
+from fedade.core.method import Card, ClientContext, Method, Plan
+from fedade.core.tree import choose
+from fedade.maths.losses import entropy
+from fedade.parts import sample_memory
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.composition import own_prediction
-from fedade.parts.guarded_steps import chosen, moved, norm_learner
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
-from fedade.parts.running_norms import Following, detached, named_statistics, own_statistics
-from fedade.parts.sample_memory import (
-    Newcomer,
-    Occasion,
-    Places,
-    SampleMemory,
-    best_of,
-    empty_memory,
-    first_empty,
-    remember,
-)
+from fedade.parts.norm_layers import moved, named_statistics, norm_learner
+from fedade.parts.optimisers import AdamOptimiser, Learner
+from fedade.parts.running_norms import Following, detached, own_statistics
 
 
 class RottaClient(NamedTuple):
@@ -47,11 +37,16 @@ class RottaClient(NamedTuple):
     teacher: dict[str, Tensor]
     """Scales and shifts."""
     teacher_statistics: dict[str, Tensor]
-    memory: SampleMemory
+    memory: sample_memory.SampleMemory
 
 
 class Rotta(Method[RottaClient]):
     """Robust test-time adaptation, with the published constants."""
+
+    about = Card(
+        summary="slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm",
+        paper="RoTTA, CVPR 2023",
+    )
 
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
@@ -62,35 +57,30 @@ class Rotta(Method[RottaClient]):
     memory_size: int = Field(64, ge=1)
     """Samples that are kept, and after how many new ones a step is taken."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm",
-            paper="RoTTA, CVPR 2023",
-        )
-
     def begin(self, ctx: ClientContext) -> RottaClient:
         refuse_without_views(ctx.deployment, "rotta")
         student = norm_learner(ctx.deployment, "rotta", self.optimiser)
         statistics = own_statistics(ctx.deployment)
-        return RottaClient(student, statistics, student.own, statistics, empty_memory(ctx, self.memory_size))
+        return RottaClient(
+            student, statistics, student.own, statistics, sample_memory.empty_memory(ctx, self.memory_size)
+        )
 
     def observe(self, ctx: ClientContext, state: RottaClient) -> tuple[RottaClient, Plan]:
         """Samples compete for places by what the incoming teacher says of them; then steps that are due."""
         probabilities = self.predict(ctx, state)
         surprise = entropy(probabilities) / torch.full_like(probabilities[0, 0], len(probabilities[0])).log()
-        memory, occasions = remember(
+        memory, occasions = sample_memory.remember(
             state.memory, ctx, probabilities, surprise, balanced_fresh_and_certain, self.memory_size
         )
         for occasion in occasions:
-            state = RottaClient(*chosen(occasion.due, self._learned(ctx, state, occasion), state))
+            state = RottaClient(*choose(occasion.due, self._learned(ctx, state, occasion), state))
         plan = {"learning_rate": torch.full_like(surprise[0], self.learning_rate)}
         return state._replace(memory=memory), plan
 
     def predict(self, ctx: ClientContext, state: RottaClient) -> Tensor:
         return own_prediction(ctx, {**state.teacher, **state.teacher_statistics})
 
-    def _learned(self, ctx: ClientContext, state: RottaClient, occasion: Occasion) -> RottaClient:
+    def _learned(self, ctx: ClientContext, state: RottaClient, occasion: sample_memory.Occasion) -> RottaClient:
         network, deployed = ctx.deployment.network, ctx.deployment.parameters
         there = occasion.places.taken.to(deployed[next(iter(state.teacher))].dtype)
         taught = Following(self.statistics_momentum, there)
@@ -114,7 +104,9 @@ class Rotta(Method[RottaClient]):
         return RottaClient(student, statistics, teacher, named_statistics(taught.found), state.memory)
 
 
-def balanced_fresh_and_certain(places: Places, newcomer: Newcomer, num_classes: int) -> Tensor:
+def balanced_fresh_and_certain(
+    places: sample_memory.Places, newcomer: sample_memory.Newcomer, num_classes: int
+) -> Tensor:
     """CSTU: the oldest and least certain sample of the newcomer's class, or of the largest classes, gives way to it.
 
     A class has at most its even share of the places; a newcomer that scores no better than all others is dropped.
@@ -126,4 +118,6 @@ def balanced_fresh_and_certain(places: Places, newcomer: Newcomer, num_classes: 
     candidates = torch.where(has_room, of_largest, places.labels == newcomer.label)
     scores = torch.sigmoid((newcomer.seen - places.born) / size) + places.uncertainty
     worse = candidates & (scores > 0.5 + newcomer.uncertainty)
-    return torch.where(has_room & ~places.taken.all(), first_empty(places), best_of(worse, scores))
+    return torch.where(
+        has_room & ~places.taken.all(), sample_memory.first_empty(places), sample_memory.best_of(worse, scores)
+    )

@@ -19,15 +19,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
-from fedade.core.tree import tree_map
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import chosen, masked_mean, plan_with_reliable
-from fedade.parts.norm_layers import batch_logits, norm_affine, own_batch_logits
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
+from fedade.core.tree import choose, tree_map
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts import norm_layers
 from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.statistics import warn_without_batch_norm
 
 _IMAGENET_CLASSES = 1000
 
@@ -46,6 +42,11 @@ class SarClient(NamedTuple):
 class Sar(Method[SarClient]):
     """Sharpness-aware and reliable entropy minimisation, with the constants of the paper's ResNet."""
 
+    about = Card(
+        summary="TENT on reliable samples, towards flat minima, with recovery; made for BatchNorm, moves any norm",
+        paper="SAR, ICLR 2023",
+    )
+
     learning_rate: float = Field(2.5e-4, ge=0)
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
     """Momentum of `sgd`; AdamW has its own."""
@@ -61,16 +62,11 @@ class Sar(Method[SarClient]):
     include_last_stage: bool = False
     """Also move the last stage, whose features SAR holds to be too sensitive."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="TENT on reliable samples, towards flat minima, with recovery; made for BatchNorm, moves any norm",
-            paper="SAR, ICLR 2023",
-        )
-
     def begin(self, ctx: ClientContext) -> SarClient:
         beginning = self._beginning(ctx.deployment)
-        warn_without_batch_norm(ctx.deployment, "sar", "it moves the scales of the norms that the model has")
+        norm_layers.warn_without_batch_norm(
+            ctx.deployment, "sar", "it moves the scales of the norms that the model has"
+        )
         return beginning
 
     def observe(self, ctx: ClientContext, state: SarClient) -> tuple[SarClient, Plan]:
@@ -78,28 +74,29 @@ class Sar(Method[SarClient]):
         limit = self.reliable_entropy * math.log(ctx.deployment.num_classes)
 
         def entropies(own: dict[str, Tensor]) -> Tensor:
-            return entropy_from_logits(batch_logits(ctx.deployment, own, ctx.inputs))
+            return entropy_from_logits(norm_layers.batch_logits(ctx.deployment, own, ctx.inputs))
 
         def loss(own: dict[str, Tensor], among: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
             sizes = entropies(own)
             reliable = (sizes < limit) & among
-            mean = masked_mean(sizes, reliable)
+            mean = norm_layers.masked_mean(sizes, reliable)
             return mean, (mean, reliable)
 
         everyone = torch.ones(len(ctx.inputs), dtype=torch.bool, device=ctx.inputs.device)
         slopes, (_, first) = grad(loss, has_aux=True)(state.own, everyone)
         slopes, (mean, second) = grad(loss, has_aux=True)(self._worst_nearby(state.own, slopes), first)
         moved = self._stepped(state, slopes, mean, second.any())
-        collapsed = self._collapsed(ctx.deployment, moved)
-        after = chosen(collapsed, self._beginning(ctx.deployment), moved)
-        plan = plan_with_reliable(self.learning_rate, second, mean)
+        least = self.reset_loss * math.log(ctx.deployment.num_classes) / math.log(_IMAGENET_CLASSES)
+        collapsed = (moved.losses > 0) & (moved.running_loss < least)
+        after = choose(collapsed, self._beginning(ctx.deployment), moved)
+        plan = norm_layers.plan_with_reliable(self.learning_rate, second, mean)
         return after, plan | {"reset": collapsed.to(mean.dtype)}
 
     def predict(self, ctx: ClientContext, state: SarClient) -> Tensor:
-        return own_batch_logits(ctx, state.own).softmax(-1)
+        return norm_layers.own_batch_logits(ctx, state.own).softmax(-1)
 
     def _beginning(self, deployment: Deployment) -> SarClient:
-        own = norm_affine(deployment, "sar", self.include_last_stage)
+        own = norm_layers.norm_affine(deployment, "sar", self.include_last_stage)
         zero = torch.zeros_like(deployment.accuracy)
         return SarClient(own, tree_map(torch.zeros_like, own), self.optimiser.start(own), zero, zero)
 
@@ -118,8 +115,4 @@ class Sar(Method[SarClient]):
         averaged = self.loss_memory * client.running_loss + (1 - self.loss_memory) * loss
         running = torch.where(client.losses > 0, averaged, loss)
         moved = SarClient(own, velocity, state, running, client.losses + 1)
-        return SarClient(*chosen(any_reliable, moved, client))
-
-    def _collapsed(self, deployment: Deployment, client: SarClient) -> Tensor:
-        limit = self.reset_loss * math.log(deployment.num_classes) / math.log(_IMAGENET_CLASSES)
-        return (client.losses > 0) & (client.running_loss < limit)
+        return SarClient(*choose(any_reliable, moved, client))

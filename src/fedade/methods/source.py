@@ -2,16 +2,13 @@
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 
 
 class Source(Method[tuple[()]]):
     """Predicts with the deployed model for ever."""
 
-    @property
-    def card(self) -> Card:
-        return Card(summary="no adaptation: the deployed model", paper="none", keeps_body=True)
+    about = Card(summary="no adaptation: the deployed model", paper="none", keeps_body=True)
 
     def begin(self, ctx: ClientContext) -> tuple[()]:
         return ()

@@ -14,29 +14,24 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.parts.guarded_steps import moved, norm_learner
-from fedade.parts.norm_layers import batch_logits, own_batch_logits
-from fedade.parts.optimisers import AdamOptimiser
-from fedade.parts.participation import Learner
+from fedade.core.method import Card, ClientContext, Method, Plan
+from fedade.maths.losses import entropy_from_logits
+from fedade.parts.norm_layers import batch_logits, moved, norm_learner, own_batch_logits
+from fedade.parts.optimisers import AdamOptimiser, Learner
 
 
 class Tent(Method[Learner]):
     """Entropy minimisation at test time, with the published constants."""
 
+    about = Card(
+        summary="normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm",
+        paper="TENT, ICLR 2021",
+    )
+
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
     adaptation_steps: int = Field(1, ge=0)
     """Steps per timestep."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm",
-            paper="TENT, ICLR 2021",
-        )
 
     def begin(self, ctx: ClientContext) -> Learner:
         return norm_learner(ctx.deployment, "tent", self.optimiser)

@@ -18,14 +18,13 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tree import tree_map
-from fedade.maths.losses.entropy import entropy_from_logits
+from fedade.maths.losses import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
-from fedade.parts.class_rows import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
-from fedade.parts.guarded_steps import masked_mean, moved, norm_learner, plan_with_reliable
-from fedade.parts.participation import Learner
+from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
+from fedade.parts.optimisers import Learner
+from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
 
 Rows = dict[str, ClassRows]
 
@@ -42,12 +41,10 @@ class TribeClient(NamedTuple):
 class Tribe(BalancedLearning, Method[TribeClient]):
     """Tri-net self-training with balanced normalisation."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="student, teacher and anchor on class-balanced statistics; made for BatchNorm, moves any norm",
-            paper="TRIBE, AAAI 2024",
-        )
+    about = Card(
+        summary="student, teacher and anchor on class-balanced statistics; made for BatchNorm, moves any norm",
+        paper="TRIBE, AAAI 2024",
+    )
 
     def begin(self, ctx: ClientContext) -> TribeClient:
         refuse_without_views(ctx.deployment, "tribe")

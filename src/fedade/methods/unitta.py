@@ -21,16 +21,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.normalisation import Normalisation, Statistics
-from fedade.parts.class_rows import BalancedRows, ClassBalanced, ClassRows, RowPace, deployed_rows, followed, mixture
+from fedade.parts import running_norms
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
-from fedade.parts.running_norms import batch_norm_layers, sample_statistics
-from fedade.parts.statistics import warn_without_batch_norm
+from fedade.parts.norm_layers import warn_without_batch_norm
 
-Rows = dict[str, ClassRows]
+Rows = dict[str, running_norms.ClassRows]
 PASSES = 3
 
 
@@ -63,8 +60,12 @@ class Answered(NamedTuple):
     client: UnittaClient
 
 
-class Unitta(BalancedRows, Method[UnittaClient]):
+class Unitta(running_norms.BalancedRows, Method[UnittaClient]):
     """Balanced domain normalisation and correlated feature adaptation."""
+
+    about = Card(
+        summary="statistics balanced over classes and domains, no gradient; made for BatchNorm", paper="UniTTA, 2024"
+    )
 
     domains: int = Field(8, ge=2)
     """Domains that are remembered at most."""
@@ -73,23 +74,16 @@ class Unitta(BalancedRows, Method[UnittaClient]):
     filter: Literal["intended", "released"] = "intended"
     """Whether the surer of the balanced and the domain's answer is given, or, nearly always, the domain's."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="statistics balanced over classes and domains, no gradient; made for BatchNorm",
-            paper="UniTTA, 2024",
-        )
-
     def begin(self, ctx: ClientContext) -> UnittaClient:
         deployment = ctx.deployment
         warn_without_batch_norm(deployment, "unitta", "of it only the neighbours in time are left")
-        rows, zeros = deployed_rows(deployment), deployment.source_prior.new_zeros(self.domains)
+        rows, zeros = running_norms.deployed_rows(deployment), deployment.source_prior.new_zeros(self.domains)
         opened = torch.zeros_like(zeros, dtype=torch.int64)
         opened[0], opened[1] = 1, 2
         features = deployment.reference_features
         last = torch.zeros_like(seen_by_last_layer(deployment, deployment.parameters, features)[:1].expand(PASSES, -1))
         many = {
-            layer: ClassRows(*(value.expand(self.domains, -1, -1).clone() for value in of_layer))
+            layer: running_norms.ClassRows(*(value.expand(self.domains, -1, -1).clone() for value in of_layer))
             for layer, of_layer in rows.items()
         }
         domains = Domains(many, zeros, opened, opened.argmax())
@@ -113,14 +107,16 @@ class Unitta(BalancedRows, Method[UnittaClient]):
             return self._surer_of_neighbours(deployment, seen, before)
 
         pace = self.pace(deployment.num_classes)
-        labels = passed(ClassBalanced(state.rows, pace)).argmax(-1)
-        balanced = ClassBalanced(state.rows, pace, labels)
+        labels = passed(running_norms.ClassBalanced(state.rows, pace)).argmax(-1)
+        balanced = running_norms.ClassBalanced(state.rows, pace, labels)
         watching = WatchingLayer(balanced, middle_layer(deployment))
         over_classes = passed(watching)
         place = nearest_domain(state.domains, watching)
-        by_domain = DomainBalanced(state.domains.rows, labels, place, RowPace(pace.rate, 0.0))
+        by_domain = DomainBalanced(state.domains.rows, labels, place, running_norms.RowPace(pace.rate, 0.0))
         within = passed(by_domain)
-        domains = with_spare(state.domains._replace(rows=by_domain.found), place, deployed_rows(deployment))
+        domains = with_spare(
+            state.domains._replace(rows=by_domain.found), place, running_norms.deployed_rows(deployment)
+        )
         compared = over_classes.softmax(-1) if self.filter == "released" else over_classes
         surer = (compared.max(-1).values >= within.max(-1).values).unsqueeze(-1)
         client = UnittaClient(balanced.found, domains, torch.stack(last), torch.ones_like(state.started))
@@ -147,7 +143,7 @@ class WatchingLayer:
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         if layer == self.layer:
-            self.seen.append(sample_statistics(inputs))
+            self.seen.append(running_norms.sample_statistics(inputs))
         return self.inner.statistics(layer, inputs, deployed)
 
 
@@ -155,26 +151,26 @@ class WatchingLayer:
 class DomainBalanced:
     """Each sample's domain, all classes in equal parts, after its rows have followed the batch."""
 
-    rows: Mapping[str, ClassRows]
+    rows: Mapping[str, running_norms.ClassRows]
     labels: Tensor
     place: Tensor
-    pace: RowPace
-    found: dict[str, ClassRows] = field(default_factory=dict)
+    pace: running_norms.RowPace
+    found: dict[str, running_norms.ClassRows] = field(default_factory=dict)
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         rows = self.rows[layer]
         num_domains, num_classes, _ = rows.means.shape
-        flat = ClassRows(*(value.flatten(0, 1) for value in rows))
-        moved = followed(flat, inputs, self.place * num_classes + self.labels, self.pace)
-        self.found[layer] = ClassRows(*(value.reshape(num_domains, num_classes, -1) for value in moved))
-        mean, variance = mixture(self.found[layer])
+        flat = running_norms.ClassRows(*(value.flatten(0, 1) for value in rows))
+        moved = running_norms.followed(flat, inputs, self.place * num_classes + self.labels, self.pace)
+        self.found[layer] = running_norms.ClassRows(*(value.reshape(num_domains, num_classes, -1) for value in moved))
+        mean, variance = running_norms.mixture(self.found[layer])
         return Statistics(mean[self.place], variance[self.place])
 
 
 def middle_layer(deployment: Deployment) -> str | None:
     """The first layer of the middle stage, stages being told apart by their width; None where there is no layer."""
     widths: dict[int, str] = {}
-    for layer, statistics in batch_norm_layers(deployment).items():
+    for layer, statistics in running_norms.batch_norm_layers(deployment).items():
         widths.setdefault(len(statistics.mean), layer)
     return list(widths.values())[len(widths) // 2] if widths else None
 
@@ -184,7 +180,7 @@ def nearest_domain(domains: Domains, watching: WatchingLayer) -> Tensor:
     places = torch.arange(len(domains.counts), device=domains.counts.device)
     if not watching.seen or watching.layer is None:
         return places[:1]
-    (own,), known = watching.seen, mixture(domains.rows[watching.layer])
+    (own,), known = watching.seen, running_norms.mixture(domains.rows[watching.layer])
     apart = (own.mean.unsqueeze(1) - known.mean).square() + (
         own.variance.sqrt().unsqueeze(1) - known.variance.sqrt()
     ).square()
@@ -203,7 +199,7 @@ def with_spare(domains: Domains, place: Tensor, deployed: Rows) -> Domains:
     unused = torch.where(is_open.all(), torch.where(older, counts, torch.inf), is_open.to(counts.dtype)).argmin()
     fresh = used & (places == unused)
     rows = {
-        layer: ClassRows(
+        layer: running_norms.ClassRows(
             *(torch.where(fresh.reshape(-1, 1, 1), new, old) for new, old in zip(deployed[layer], kept, strict=True))
         )
         for layer, kept in domains.rows.items()

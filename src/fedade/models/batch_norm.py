@@ -5,8 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedade.core.normalisation import Statistics
-from fedade.core.pass_context import current_pass
+from fedade.core.normalisation import Statistics, current_pass
 from fedade.kernels import Affine, scaled
 
 
@@ -32,7 +31,6 @@ class BatchNorm(nn.Module):
         """Its name in the network, by which strategies know it; set by `name_batch_norms`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Normalise `[n, channels, ...]` per channel."""
         if self.training:
             return F.batch_norm(
                 inputs, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum, self.eps
@@ -47,7 +45,6 @@ class BatchNorm(nn.Module):
 
 
 def applied(inputs: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    """relu(normalised inputs + residual), the residual and the relu if asked for."""
     if inputs.ndim == 4 and affine.mean.ndim == 1:
         return scaled(inputs, *affine.combined(), residual, relu)
     scale, shift = (value.to(inputs.dtype) for value in affine.combined())
@@ -89,7 +86,6 @@ def _converted(layer: nn.Module) -> nn.Module | None:
 
 
 def name_batch_norms(module: nn.Module, prefix: str) -> None:
-    """Tell every layer its own name."""
     for name, child in module.named_modules():
         if isinstance(child, BatchNorm):
             child.layer = f"{prefix}.{name}"

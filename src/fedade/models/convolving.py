@@ -11,8 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fedade.core.normalisation import Frozen
-from fedade.core.pass_context import current_pass
+from fedade.core.normalisation import Frozen, current_pass
 from fedade.kernels import Affine, Layer, folded, fused_layers
 from fedade.models.batch_norm import BatchNorm, applied
 
@@ -29,7 +28,6 @@ class Chain:
 
     @property
     def last(self) -> int:
-        """The newest tensor."""
         return len(self.layers)
 
     def append(
@@ -56,14 +54,12 @@ class Chainable(Protocol):
 
     def join(self, chain: Chain, source: int) -> int:
         """Append its convolutions; returns the number of its output."""
-        ...
 
 
 class GlobalAverage(nn.Module):
     """Mean over the image plane: `[n, c, h, w]` to `[n, c]`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Features."""
         return inputs.mean((-2, -1), dtype=torch.float32 if inputs.dtype is torch.bfloat16 else None)
 
 
@@ -71,7 +67,6 @@ class Layers(nn.Sequential):
     """A sequence whose convolutions run as chains where they can."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """All layers in turn."""
         if self.training:
             return super().forward(inputs)  # type: ignore[no-untyped-call, no-any-return]
         if not statistics_are_fixed(self):

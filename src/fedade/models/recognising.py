@@ -25,11 +25,9 @@ class Weights(Protocol):
 
     def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
         """Weights and bias, with those of the normalisation after it if there is one."""
-        ...
 
     def apart(self, module: nn.Module) -> Apart:
         """The same one by one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,9 @@ class RecognisedLayer:
 
     @property
     def output(self) -> fx.Node:
-        """The node whose value it computes."""
         return self.nodes[-1]
 
     def reads(self) -> list[fx.Node]:
-        """Nodes whose values it needs."""
         return [self.source] if self.residual is None else [self.source, self.residual]
 
 
@@ -108,7 +104,6 @@ class _Shapes(fx.Interpreter):
 
 
 def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
-    """The module's pass, with the shapes that these inputs have at each node."""
     graph = _Tracer().trace(module)
     owner = fx.GraphModule(module, graph)
     graph.eliminate_dead_code()
@@ -118,7 +113,6 @@ def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
 
 
 def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:
-    """All layers of the graph that the fused convolutions know."""
     parts, order = dict(module.named_modules()), {node: place for place, node in enumerate(graph.nodes)}
     layers = []
     for node in graph.nodes:

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedade.core.pass_context import current_pass
+from fedade.core.normalisation import current_pass
 from fedade.kernels import convolved
 from fedade.models.batch_norm import BatchNorm, applied
 from fedade.models.convolving import Chain, Layers, leading_convolution, statistics_are_fixed
@@ -14,7 +14,6 @@ class Convolution(nn.Conv2d):
     """A convolution without bias that keeps the size, up to its stride, in the precision in force."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Convolved images."""
         precision = current_pass().precision
         if self.training and precision != "bf16":
             return super().forward(inputs)
@@ -23,7 +22,6 @@ class Convolution(nn.Conv2d):
 
 
 def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> Convolution:
-    """A convolution of square windows."""
     return Convolution(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
@@ -43,7 +41,6 @@ class BasicBlock(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """relu(two layers + shortcut)."""
         if statistics_are_fixed(self):
             chain = Chain(inputs)
             self.join(chain, 0)
@@ -57,7 +54,6 @@ class BasicBlock(nn.Module):
         return applied(hidden, self.norm2.affine(hidden), self.shortcut(inputs), relu=True)
 
     def join(self, chain: Chain, source: int) -> int:
-        """The block as part of a longer chain."""
         hidden = chain.append(self.conv1, self.norm1, source)
         projection = leading_convolution(list(self.shortcut.children()))
         shortcut = source if projection is None else chain.append(*projection[:2], source, relu=False)

@@ -1,4 +1,4 @@
-"""The paper's image networks: a CNN with three residual blocks, and ResNet-18 with a 3x3 stem."""
+"""Image networks: the paper's, three residual blocks and ResNet-18 with a 3x3 stem; and a small one like these."""
 
 from torch import nn
 
@@ -31,3 +31,16 @@ def resnet18_body(channels: int) -> tuple[nn.Module, int]:
         inputs = width
     body = Layers(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
     return body, 512
+
+
+def small_cnn_body(channels: int, width: int = 16) -> tuple[nn.Module, int]:
+    """A stem, one residual block and 2x2 average pooling, for images of 8 to 16 pixels."""
+    body = Layers(
+        convolution(channels, width, stride=2),
+        BatchNorm(width),
+        nn.ReLU(),
+        BasicBlock(width, 2 * width, stride=2),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+    )
+    return body, 8 * width

@@ -1,7 +1,5 @@
 """A trained classifier as a network with a body and a head, whatever its code looks like."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -12,12 +10,10 @@ from fedade.core.errors import FedadeError, first_line
 from fedade.core.network import Network
 from fedade.kernels import mapped
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
-from fedade.models.traced import TracedPass, forward_traced, traced
+from fedade.models.traced import TracedPass, forward_traced, rounds_to, traced
 
 MOST_CANDIDATES = 4
 """Linear layers that are tried as the head, from the last that ran backwards."""
-ROUNDING = 1e-3
-"""By which body and head may differ from the module's own logits, in units of their largest."""
 
 
 class Brought(NamedTuple):
@@ -45,11 +41,9 @@ class Unwrapped(nn.Module):
         to do so, each on its way in and out."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What the module makes of inputs, in float32."""
         return unwrapped(forward_traced(self.plan, self.model, self._as_trained(inputs))).float()
 
     def trace(self, inputs: Tensor) -> None:
-        """From now on run by fused convolutions what these know."""
         self.plan, self.not_traced = traced(self.model, self._as_trained(inputs))
 
     def takes_images_by_pixel(self, inputs: Tensor) -> bool:
@@ -59,7 +53,7 @@ class Unwrapped(nn.Module):
         laid = self._as_trained(inputs).contiguous(memory_format=torch.channels_last)
         try:
             by_layers, usual = unwrapped(self.model(laid)).float(), self(inputs)
-            return all(_rounds_to(made, usual) for made in (by_layers, self(laid)))
+            return all(rounds_to(made, usual) for made in (by_layers, self(laid)))
         except Exception:  # noqa: BLE001 - a stranger's code may count on how images lay in training
             return False
 
@@ -71,7 +65,6 @@ class Unwrapped(nn.Module):
 
 
 def unwrapped(outputs: Any) -> Tensor:
-    """The tensor of logits in what a module returned."""
     for candidate in (outputs, getattr(outputs, "logits", None)):
         if isinstance(candidate, Tensor):
             return candidate
@@ -94,7 +87,8 @@ def bring(model: nn.Module, batch: Tensor, head: str | None, unit_pixels: bool =
     is too coarse.
     """
     whole = _copied(model, unit_pixels)
-    with _keeping_random_numbers(batch):
+    # A model that draws random numbers must not move the caller's.
+    with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
         logits = _checked_logits(whole, batch)
         return _first_that_fits(whole, batch, logits) if head is None else _split(whole, head, batch, logits)
 
@@ -146,7 +140,6 @@ def _run(whole: nn.Module, batch: Tensor) -> Tensor:
 
 
 def _remedy(whole: nn.Module, batch: Tensor) -> str:
-    """What to do about a model that does not take a batch."""
     if batch.ndim == 3 and any(isinstance(part, nn.Conv2d) for part in whole.modules()):
         return "grey images need an axis for their one channel: inputs[:, None]"
     if batch.dtype is torch.uint8:
@@ -217,17 +210,6 @@ def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brough
         raise FedadeError(f"without {name} the rest of the model fails ({first_line(error)})") from error
     if features.ndim != 2:
         raise FedadeError(f"before {name} there are features of shape {list(features.shape)}, not [n, d]")
-    if not _rounds_to(made, logits):
+    if not rounds_to(made, logits):
         raise FedadeError(f"the output of {name} is not what the model returns (is there a softmax after it?)")
     return Brought(network, parameters, name)
-
-
-def _rounds_to(made: Tensor, expected: Tensor) -> bool:
-    return made.shape == expected.shape and torch.allclose(made, expected, 0, ROUNDING * float(expected.abs().max()))
-
-
-@contextmanager
-def _keeping_random_numbers(batch: Tensor) -> Iterator[None]:
-    """A model that draws random numbers must not move the caller's."""
-    with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
-        yield

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fedade.core.pass_context import current_pass
+from fedade.core.normalisation import current_pass
 from fedade.kernels import Affine, Layer, convolved, fused_layers
 from fedade.models.batch_norm import applied
 from fedade.models.convolving import statistics_are_fixed
@@ -29,16 +29,13 @@ class FusedChain:
 
     @property
     def output(self) -> fx.Node:
-        """The node whose value it computes."""
         return self.layers[-1].output
 
     def reads(self) -> list[fx.Node]:
-        """Nodes from before the chain whose values it needs."""
         inside = {layer.output for layer in self.layers}
         return list(dict.fromkeys(node for layer in self.layers for node in layer.reads() if node not in inside))
 
     def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
-        """The last layer's output, in the precision in force."""
         precision, given = current_pass().precision, self.reads()
         if not statistics_are_fixed(module):
             return self._one_by_one(module, {node: values[node] for node in given})
@@ -96,6 +93,7 @@ class FusedChain:
 
 
 Step = fx.Node | FusedChain
+ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,6 @@ class TracedPass:
         return self  # it holds names and numbers, no tensors
 
     def run(self, module: nn.Module, inputs: Tensor) -> Any:
-        """What the module returns for inputs."""
         interpreter, values = fx.Interpreter(module, graph=self.graph), dict[fx.Node, Any]()
         given = iter((inputs,))
         for place, step in enumerate(self.steps):
@@ -132,7 +129,6 @@ class TracedPass:
         raise AssertionError("a graph ends with its output")
 
     def fused_modules(self) -> list[str]:
-        """Names of the modules that run inside chains, in their order."""
         chains = [step for step in self.steps if isinstance(step, FusedChain)]
         nodes = [node for chain in chains for layer in chain.layers for node in layer.nodes]
         return [str(node.target) for node in nodes if node.op == "call_module"]
@@ -146,13 +142,11 @@ class ForeignBody(nn.Sequential):
     """Why there is no plan."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Features."""
         first, body = self
         features: Tensor = forward_traced(self.plan, body, first(inputs))
         return features
 
     def trace(self, inputs: Tensor) -> None:
-        """From now on run by fused convolutions what these know."""
         first, body = self
         self.plan, self.not_traced = traced(body, first(inputs))
 
@@ -170,7 +164,7 @@ def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
             plan = TracedPass(graph, steps, _unused_after(steps))
             if not plan.fused_modules():
                 return None, "no layer is a convolution that can be fused"
-            if not _same(plan.run(module, inputs), module(inputs)):
+            if not rounds_to(plan.run(module, inputs), module(inputs)):
                 return None, "the trace of its pass gives other values than the module"
         except Exception as error:  # noqa: BLE001 - whatever a stranger's code does with a stand-in for a tensor
             return None, f"its pass cannot be traced: {type(error).__name__}: {error}"
@@ -201,10 +195,11 @@ def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
     return [name for name in names if name in known], [name for name in names if name not in known]
 
 
-def _same(ours: Any, theirs: Any) -> bool:
+def rounds_to(ours: Any, theirs: Any) -> bool:
+    """Whether two outputs differ by no more than rounding, in units of the largest entry."""
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or ours.shape != theirs.shape:
         return False
-    return torch.allclose(ours, theirs, 0, 1e-3 * float(theirs.abs().max()))
+    return torch.allclose(ours, theirs, 0, ROUNDING * float(theirs.abs().max()))
 
 
 def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:

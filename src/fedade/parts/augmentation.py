@@ -37,7 +37,6 @@ def views(inputs: Tensor, key: Tensor, copies: int) -> Iterator[Tensor]:
 
 
 def random_view(inputs: Tensor, key: Tensor) -> Tensor:
-    """One random view of a batch."""
     return next(views(inputs, key, 1))
 
 

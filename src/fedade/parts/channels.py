@@ -13,9 +13,8 @@ from fedade.core.tree import Tree
 from fedade.maths import counter
 from fedade.maths.signals import change_points, dynamics
 from fedade.maths.signals.change_points import ClassRuns, FeatureRuns
-from fedade.maths.signals.directions import directions
-from fedade.maths.signals.distances import without_noise_floor
-from fedade.maths.signals.sinkhorn import class_costs, sinkhorn_divergence
+from fedade.maths.signals.distances import class_costs, sinkhorn_divergence, without_noise_floor
+from fedade.maths.signals.dynamics import directions
 from fedade.parts.last_layers import class_rows
 
 KEPT = 32
@@ -38,35 +37,34 @@ class Channel(Protocol):
     @property
     def name(self) -> str:
         """As listings show it."""
-        ...
 
     @property
     def capacity(self) -> int | None:
         """Most samples of a batch that it looks at; None for all."""
-        ...
 
     def init(self, deployment: Deployment) -> Tree:
         """What it remembers before the first batch."""
-        ...
 
     def update(self, deployment: Deployment, state: Tree, rows: Tensor, key: Tensor) -> tuple[Tree, Tensor]:
         """What it remembers after a batch `[n, ·]`, and a signal in [0, 1]."""
-        ...
 
 
 @dataclass(frozen=True)
-class MeanPrediction:
-    """Distance of the mean predictions q of two batches; q⁰ is uniform."""
+class MeanSummary:
+    """Distance of what two batches have in the mean."""
 
     name: str
     distance: Callable[[Tensor, Tensor], Tensor]
+    mean: Callable[[Tensor], Tensor]
+    first: Callable[[Deployment], Tensor]
+    """What stands for the batch before the first."""
     capacity: int | None = None
 
     def init(self, deployment: Deployment) -> Tensor:
-        return _uniform(deployment)
+        return self.first(deployment)
 
     def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        current = dynamics.mean_prediction(rows)
+        current = self.mean(rows)
         return current, self.distance(state, current)
 
 
@@ -79,27 +77,11 @@ class TransportedPrediction:
 
     def init(self, deployment: Deployment) -> Tensor:
         _class_rows(deployment)  # refuses a model that has none
-        return _uniform(deployment)
+        return uniform_prior(deployment)
 
     def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         current = dynamics.mean_prediction(rows)
         return current, sinkhorn_divergence(state, current, class_costs(_class_rows(deployment)))
-
-
-@dataclass(frozen=True)
-class MeanFeature:
-    """Distance of the mean normalised features z of two batches; z⁰ comes from the reference set."""
-
-    name: str
-    distance: Callable[[Tensor, Tensor], Tensor]
-    capacity: int | None = None
-
-    def init(self, deployment: Deployment) -> Tensor:
-        return deployment.initial_feature
-
-    def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        current = dynamics.mean_feature(rows)
-        return current, self.distance(state, current)
 
 
 @dataclass(frozen=True)
@@ -135,7 +117,7 @@ class ClassChangePoint:
     capacity: int | None = None
 
     def init(self, deployment: Deployment) -> ClassRuns:
-        counts = len(deployment.reference.labels) * _uniform(deployment)
+        counts = len(deployment.reference.labels) * uniform_prior(deployment)
         return change_points.first_class_run(counts, SLOTS)
 
     def update(self, deployment: Deployment, state: ClassRuns, rows: Tensor, key: Tensor) -> tuple[ClassRuns, Tensor]:
@@ -224,7 +206,8 @@ def fixed_directions(count: int, like: Tensor) -> Tensor:
     return directions(counter.normal(key, (count, len(like)))).to(like.dtype)
 
 
-def _uniform(deployment: Deployment) -> Tensor:
+def uniform_prior(deployment: Deployment) -> Tensor:
+    """q⁰."""
     return torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
 
 

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
+from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
 
 
@@ -30,12 +29,10 @@ def trainable(deployment: Deployment) -> dict[str, Tensor]:
 
 
 def trainable_shared(deployment: Deployment) -> dict[str, Tensor]:
-    """The deployed tensors of ψ, the shared layers, that gradient steps may move."""
     return deployment.split.shared(trainable(deployment))
 
 
 def trainable_personal(deployment: Deployment) -> dict[str, Tensor]:
-    """The deployed tensors of φ, the personal layers, that gradient steps may move."""
     return deployment.split.personal_part(trainable(deployment))
 
 

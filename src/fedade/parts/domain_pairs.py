@@ -10,9 +10,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Method
+from fedade.core.method import ClientContext, Deployment, Method
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree
 from fedade.maths.counter import permutation
@@ -59,7 +57,6 @@ class DomainAdaptation(Method[AdaptingClient]):
     optimiser: Optimiser = Optimiser()
 
     def first_state(self, deployment: Deployment, memory: Tree) -> AdaptingClient:
-        """The deployed model, which nothing has moved yet."""
         own = trainable(deployment)
         return AdaptingClient(own, memory, self.optimiser.start(own))
 

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.functional import linear
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
+from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
-from fedade.maths.losses.risks import class_weights, estimated_risk
-from fedade.parts.optimisers import Optimiser, OptimiserState
-from fedade.parts.supervision import descend
+from fedade.maths.losses import class_weights, estimated_risk
+from fedade.parts.optimisers import Optimiser, OptimiserState, descend
 
 _WHOLE_HEAD = "head."
 
@@ -30,7 +28,6 @@ class Examination(NamedTuple):
 
 
 def last_layer(deployment: Deployment) -> dict[str, Tensor]:
-    """The last layer as deployed."""
     prefix = _prefix(deployment)
     return {name: value for name, value in deployment.parameters.items() if name.startswith(prefix)}
 
@@ -77,7 +74,6 @@ def reference_examination(deployment: Deployment, prior: Tensor) -> Examination:
 
 
 def loss(deployment: Deployment, head: Parameters, examination: Examination) -> Tensor:
-    """Weighted mean cross-entropy of one last layer."""
     logits = classified(deployment, head, examination.features)
     return estimated_risk(logits, examination.labels, examination.weights)
 
@@ -97,7 +93,6 @@ def stepped(
     optimiser: Optimiser,
     state: OptimiserState,
 ) -> tuple[dict[str, Tensor], OptimiserState]:
-    """A last layer after steps on the whole examination."""
     return descend(lambda moved, _: loss(deployment, moved, examination), head, rate, [None] * steps, optimiser, state)
 
 

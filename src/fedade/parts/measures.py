@@ -2,24 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.tree import Tree
-from fedade.maths.signals import distances, dynamics, sample_distances
-from fedade.parts.channels import (
-    Channel,
-    ClassChangePoint,
-    Debiased,
-    FeatureChangePoint,
-    FeatureSet,
-    MeanFeature,
-    MeanPrediction,
-    TransportedPrediction,
-    fixed_directions,
-)
+from fedade.maths.signals import distances, dynamics
+from fedade.parts import channels
 from fedade.parts.summaries import Signals, combine
 
 MeasureName = Literal[
@@ -43,11 +34,10 @@ class Measure:
     """A channel for the predictions, which gives S_unc, and one for the features, which gives S_rep."""
 
     summary: str
-    prediction: Channel
-    feature: Channel
+    prediction: channels.Channel
+    feature: channels.Channel
 
     def init(self, deployment: Deployment) -> Remembered:
-        """What is remembered before the first batch."""
         return Remembered(self.prediction.init(deployment), self.feature.init(deployment))
 
     def update(
@@ -60,7 +50,6 @@ class Measure:
         use_unc: bool = True,
         use_rep: bool = True,
     ) -> tuple[Remembered, Signals]:
-        """What is remembered after a batch, and the signals, each in [0, 1]."""
         prediction, unc = self.prediction.update(deployment, state.prediction, probabilities, key)
         feature, rep = self.feature.update(deployment, state.feature, features, key)
         return Remembered(prediction, feature), combine(unc, rep, use_unc, use_rep)
@@ -72,22 +61,32 @@ def choose_measure(name: MeasureName, feature_measure: FeatureMeasure, debiased:
     if feature_measure == "cosine":
         measure = replace(measure, feature=_COSINE_FEATURE)
     if debiased:
-        measure = replace(measure, prediction=Debiased(measure.prediction), feature=Debiased(measure.feature))
+        measure = replace(
+            measure, prediction=channels.Debiased(measure.prediction), feature=channels.Debiased(measure.feature)
+        )
     return measure
 
 
 def _sliced(first: Tensor, second: Tensor) -> Tensor:
-    return sample_distances.sliced_wasserstein(first, second, fixed_directions(NUM_SLICES, first[0]))
+    return distances.sliced_wasserstein(first, second, channels.fixed_directions(NUM_SLICES, first[0]))
 
 
-_COSINE_PREDICTION = MeanPrediction("cosine distance", dynamics.uncertainty_dynamics)
-_COSINE_FEATURE = MeanFeature("half cosine distance", dynamics.representation_dynamics)
-_ENERGY = FeatureSet("energy distance", sample_distances.energy_distance)
+def _of_predictions(name: str, distance: Callable[[Tensor, Tensor], Tensor]) -> channels.Channel:
+    """Of mean predictions q, where q⁰ is uniform."""
+    return channels.MeanSummary(name, distance, dynamics.mean_prediction, channels.uniform_prior)
+
+
+_COSINE_PREDICTION = _of_predictions("cosine distance", dynamics.uncertainty_dynamics)
+# Of mean normalised features z, where z⁰ comes from the reference set.
+_COSINE_FEATURE = channels.MeanSummary(
+    "half cosine distance", dynamics.representation_dynamics, dynamics.mean_feature, attrgetter("initial_feature")
+)
+_ENERGY = channels.FeatureSet("energy distance", distances.energy_distance)
 
 
 def _on_predictions(summary: str, name: str, distance: Callable[[Tensor, Tensor], Tensor]) -> Measure:
     """A distance of mean predictions, paired with a distance of features that has no parameter to choose."""
-    return Measure(summary, MeanPrediction(name, distance), _ENERGY)
+    return Measure(summary, _of_predictions(name, distance), _ENERGY)
 
 
 MEASURES: Mapping[MeasureName, Measure] = {
@@ -108,14 +107,18 @@ MEASURES: Mapping[MeasureName, Measure] = {
     ),
     "wasserstein": Measure(
         "optimal transport; classes that look alike are close",
-        TransportedPrediction(),
-        FeatureSet("sliced Wasserstein", _sliced),
+        channels.TransportedPrediction(),
+        channels.FeatureSet("sliced Wasserstein", _sliced),
     ),
     "mmd": Measure(
         "kernel discrepancy of features; predictions as in the paper",
         _COSINE_PREDICTION,
-        FeatureSet("root of MMD²/2", sample_distances.kernel_discrepancy),
+        channels.FeatureSet("root of MMD²/2", distances.kernel_discrepancy),
     ),
     "energy": Measure("parameter-free distance of features; predictions as in the paper", _COSINE_PREDICTION, _ENERGY),
-    "bocpd": Measure("Bayesian online change-point detection; nearly 0 or 1", ClassChangePoint(), FeatureChangePoint()),
+    "bocpd": Measure(
+        "Bayesian online change-point detection; nearly 0 or 1",
+        channels.ClassChangePoint(),
+        channels.FeatureChangePoint(),
+    ),
 }

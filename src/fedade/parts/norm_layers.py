@@ -1,15 +1,27 @@
-"""Batch statistics at test time, and the scales and shifts of normalisation layers that test-time methods move."""
+"""Normalisation layers at test time: their running statistics, their scales and shifts, and steps on these."""
 
+import warnings
+from collections.abc import Callable, Mapping
 from itertools import takewhile
+from typing import Literal
 
+import torch
 from torch import Tensor
+from torch.func import grad
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.normalisation import Mixed
+from fedade.core.method import ClientContext, Deployment, Plan
+from fedade.core.normalisation import FROZEN, Frozen, Mixed, RecordingStatistics, Statistics
 from fedade.core.split import Parameters
+from fedade.core.tree import Tree, choose
 from fedade.parts.composition import trainable
+from fedade.parts.optimisers import Learner, Optimiser
+
+NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
+"""Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
+
+Loss = Callable[[dict[str, Tensor]], tuple[Tensor, Tree]]
+"""From tensors that move to a loss, and what else it found."""
 
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
@@ -58,3 +70,87 @@ def _last_stage(layers: list[dict[str, Tensor]]) -> int:
     widths = [next(iter(layer.values())).numel() for layer in layers]
     same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
     return same if same < len(widths) else len(widths) // 4
+
+
+def evaluation(mode: NormalisationMode, mix_weight: float) -> Frozen | Mixed:
+    """The strategy of a pass. With `ema` the statistics in the parameters are the running ones already."""
+    mixes: dict[str, Frozen | Mixed] = {"batch": Mixed(1.0), "mix": Mixed(mix_weight)}
+    return mixes.get(mode, FROZEN)
+
+
+def statistics_names(deployment: Deployment) -> tuple[str, ...]:
+    """Running means and variances: of BatchNorm layers, the only ones that have any."""
+    return tuple(name for name in deployment.parameters if name.endswith((".running_mean", ".running_var")))
+
+
+def warn_without_batch_norm(deployment: Deployment, method: str, instead: str) -> None:
+    """Say once that a method made for BatchNorm meets a model without, and what it does there."""
+    if not statistics_names(deployment):
+        warnings.warn(
+            f"{method}: model {deployment.network.name!r} has no BatchNorm layer, for which it was made; {instead}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def named_statistics(statistics: Mapping[str, Statistics]) -> dict[str, Tensor]:
+    """Statistics by the names of the tensors that they replace in a model."""
+    return {
+        f"{layer}.{name}": value
+        for layer, (mean, variance) in statistics.items()
+        for name, value in (("running_mean", mean), ("running_var", variance))
+    }
+
+
+def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float) -> dict[str, Tensor]:
+    """Those running statistics among the parameters, after one pass, as BatchNorm moves them in training mode.
+
+    The batch's variance is taken as it is; PyTorch scales it by n / (n - 1), which hardly matters for images.
+    """
+    return {
+        name: (1 - momentum) * parameters[name] + momentum * value.detach()
+        for name, value in named_statistics(seen).items()
+        if name in parameters
+    }
+
+
+def follow_stream(
+    deployment: Deployment, parameters: Parameters, own: Parameters, inputs: Tensor, momentum: float
+) -> dict[str, Tensor]:
+    """A client's own layers, with statistics that moved towards those of a batch."""
+    recording = RecordingStatistics()
+    deployment.network.represent(parameters, inputs, recording)
+    return {**own, **follow(own, recording.seen, momentum)}
+
+
+def norm_learner(deployment: Deployment, method: str, optimiser: Optimiser, include_last_stage: bool = True) -> Learner:
+    """The deployed scales and shifts before a method's first step; it warns where there is no BatchNorm."""
+    own = norm_affine(deployment, method, include_last_stage)
+    warn_without_batch_norm(deployment, method, "it moves the scales of the norms that the model has")
+    return Learner(own, optimiser.start(own))
+
+
+def plan_with_reliable(rate: float, reliable: Tensor, like: Tensor) -> Plan:
+    """A plan of a fixed rate, with the share of samples `[n]` that a step has used."""
+    share = reliable.to(like.dtype).mean()
+    return {"learning_rate": torch.full_like(share, rate), "reliable": share}
+
+
+def masked_mean(values: Tensor, wanted: Tensor) -> Tensor:
+    """Mean of the wanted values; 0 where there is none."""
+    return torch.where(wanted, values, 0.0).sum() / wanted.sum().clamp_min(1)
+
+
+def step(learner: Learner, loss: Loss, optimiser: Optimiser, rate: float, wanted: Tensor | None = None) -> Learner:
+    """A learner after one step on a loss, its optimiser's memory included; as it was where no step is wanted."""
+    slopes, _ = grad(loss, has_aux=True)(learner.own)
+    return moved(learner, slopes, optimiser, rate, wanted)
+
+
+def moved(
+    learner: Learner, slopes: dict[str, Tensor], optimiser: Optimiser, rate: float, wanted: Tensor | None = None
+) -> Learner:
+    """A learner after one step along known slopes; as it was where no step is wanted."""
+    directions, state = optimiser.directions(learner.own, slopes, learner.state)
+    after = Learner({name: value - rate * directions[name] for name, value in learner.own.items()}, state)
+    return after if wanted is None else Learner(*choose(wanted, after, learner))

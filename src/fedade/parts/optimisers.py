@@ -3,16 +3,21 @@
 A direction is what the learning rate multiplies. States are tensors, so that every client has its own.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
+from torch.func import grad
 
-from fedade.core.split import Parameters
-from fedade.core.vectors import Layout
+from fedade.core.choices import StrictSettings
+from fedade.core.split import Layout, Parameters
 
 _FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
+
+Minibatches = list[Tensor | None]
+"""Rows of each step; None stands for the whole set."""
 
 
 class Moments(NamedTuple):
@@ -33,6 +38,13 @@ OptimiserState = Moments | Velocity | tuple[()]
 """What an optimiser remembers of the gradients of one client: nothing, for plain SGD."""
 
 
+class Learner(NamedTuple):
+    """What a client keeps: tensors of its own, and what its optimiser remembers."""
+
+    own: dict[str, Tensor]
+    state: OptimiserState
+
+
 class PhaseStates(NamedTuple):
     """States of the optimisers of the joint and of the personal step, which are two."""
 
@@ -40,10 +52,8 @@ class PhaseStates(NamedTuple):
     personal: OptimiserState
 
 
-class Optimiser(BaseModel):
+class Optimiser(StrictSettings):
     """How a client turns gradients into steps."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["sgd", "adamw"] = "sgd"
     """Plain gradients, or AdamW with moments that each client keeps."""
@@ -53,7 +63,6 @@ class Optimiser(BaseModel):
     """Share of each weight, times the learning rate, that a step takes away (decoupled: it is not in the gradient)."""
 
     def start(self, moving: Parameters) -> OptimiserState:
-        """The state before the first step on these tensors."""
         if self.name == "sgd":
             return ()
         zeros = torch.zeros_like(Layout.by_name(moving).join(moving))
@@ -98,7 +107,6 @@ class MomentumOptimiser(Optimiser):
     """Share of its velocity that a step keeps."""
 
     def start(self, moving: Parameters) -> OptimiserState:
-        """No velocity yet."""
         if self.name != "sgd":
             return super().start(moving)
         return Velocity(torch.zeros_like(Layout.by_name(moving).join(moving)))
@@ -129,3 +137,19 @@ def clipped(gradient: Tensor, longest: float) -> Tensor:
     """The gradient, shortened to a length if it is longer (Pascanu et al., 2013)."""
     length: Tensor = torch.linalg.vector_norm(gradient)
     return gradient * (longest / length).clamp_max(1)
+
+
+def descend(
+    loss: Callable[[dict[str, Tensor], Tensor | None], Tensor],
+    parameters: Mapping[str, Tensor],
+    rate: Tensor,
+    minibatches: Minibatches,
+    optimiser: Optimiser,
+    state: OptimiserState,
+) -> tuple[dict[str, Tensor], OptimiserState]:
+    """Steps on the loss of a minibatch's rows, where a method's loss needs more than logits."""
+    moved = dict(parameters)
+    for rows in minibatches:
+        directions, state = optimiser.directions(moved, grad(loss)(moved, rows), state)
+        moved = {name: value - rate * directions[name] for name, value in moved.items()}
+    return moved, state

@@ -1,27 +1,23 @@
-"""What federated baselines do alike: a fixed rate, the batch's prior, and steps on one objective."""
+"""What participants do alike: the two steps of a round of Algorithm 1, and all of a baseline with a fixed rate."""
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Generic, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import FederatedMethod, Plan, State
-from fedade.parts.composition import trainable, trainable_personal
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, State
+from fedade.core.split import Parameters
+from fedade.parts.composition import own_model, trainable, trainable_part, trainable_personal
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
-from fedade.parts.optimisers import Optimiser, OptimiserState, PhaseStates
+from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior
 from fedade.parts.rates import RateBounds
 from fedade.parts.training import ReferenceDraws, Training
 
-
-class Learner(NamedTuple):
-    """What a client keeps: tensors of its own, and what its optimiser remembers."""
-
-    own: dict[str, Tensor]
-    state: OptimiserState
+_NOTHING: Parameters = MappingProxyType({})
 
 
 class Participant(NamedTuple):
@@ -55,17 +51,37 @@ class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State
     optimiser: Optimiser = Optimiser()
 
     @property
-    def reads_reference(self) -> bool:
-        """Whether the objective needs labelled data."""
-        return "reference" in OBJECTIVES[self.objective].examples
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
+    def card(self) -> Card:
+        labelled = "reference" in OBJECTIVES[self.objective].examples
+        return replace(self.about, reference=labelled, reads_deployed=True)
 
     def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
         return state, fixed_plan(ctx, self.rate.mid, self.prior)
 
     def training(self, ctx: RoundContext, plan: Plan) -> Training:
-        """A participant's descent of the objective."""
         objective = OBJECTIVES[self.objective]
         return Training(ctx, objective, plan, self.batch_size, self.optimiser, self.reference_draws)
+
+
+def joint_step(
+    training: Training, own: Parameters, states: PhaseStates, epochs: range, unmoved: Parameters = _NOTHING
+) -> tuple[dict[str, Tensor], PhaseStates, dict[str, Tensor]]:
+    """Lines 11 and 12 (eq:local_joint_update): the client's own tensors, its optimisers' states, and ψ to send.
+
+    `unmoved` are tensors that the client computes with and no step moves, such as statistics.
+    """
+    ctx, trainable = training.ctx, training.deployment.network.trainable()
+    moving = {**ctx.shared, **{name: value for name, value in own.items() if name in trainable}}
+    moved, state = training.joint(moving, own_model(ctx, {**own, **unmoved}), training.steps(epochs), states.joint)
+    kept = {name: moved.get(name, value) for name, value in own.items()}
+    return kept, states._replace(joint=state), {name: moved[name] for name in ctx.shared}
+
+
+def personal_step(
+    training: Training, own: Parameters, states: PhaseStates, epochs: range, unmoved: Parameters = _NOTHING
+) -> tuple[dict[str, Tensor], PhaseStates]:
+    """Lines 17 and 18 (eq:local_personal_update): φ moves while the broadcast ψ̄ is frozen."""
+    fixed = own_model(training.ctx, {**own, **unmoved})
+    moving = trainable_part(training.deployment, own)
+    moved, state = training.personal(moving, fixed, training.steps(epochs), states.personal)
+    return {**own, **moved}, states._replace(personal=state)

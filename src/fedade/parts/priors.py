@@ -1,16 +1,18 @@
-"""The class distribution of an unlabelled batch, as one client estimates it."""
+"""The class distribution of an unlabelled batch, as one client estimates it, and predictions corrected by it."""
 
 from typing import Literal
 
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.maths.priors.calibration import apply_temperature
+from fedade.core.method import ClientContext, Deployment
 from fedade.maths.priors.estimators import ConfusionFactors, estimate_prior, is_invertible
+from fedade.maths.priors.reweighting import apply_temperature, reweight
 
 Estimator = Literal["simplex_ls", "inv", "pinv_simplex", "ridge_clip", "rlls", "mlls", "map_em"]
+
+UNIFORM_SHARE = 1e-3
+"""Share of the uniform distribution in an estimated prior, so that no class is ruled out (Bao et al., 2023)."""
 
 
 def deployed_probabilities(ctx: ClientContext) -> Tensor:
@@ -53,3 +55,8 @@ def refuse_unsafe_inverse(deployment: Deployment, estimator: Estimator) -> None:
 
 def _confusion_factors(deployment: Deployment) -> ConfusionFactors:
     return ConfusionFactors(deployment.confusion, deployment.source_prior)
+
+
+def reweighted(ctx: ClientContext, prior: Tensor) -> Tensor:
+    """The deployed model's calibrated posterior under another class prior: p(x) ∘ q / μ0, normalised."""
+    return reweight(deployed_probabilities(ctx), prior, ctx.deployment.source_prior)

@@ -5,12 +5,13 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from fedade.core.choices import StrictSettings
 from fedade.core.split import Parameters, Split
 from fedade.maths.counter import uniform
-from fedade.maths.signals.rates import adaptive_rate
+from fedade.maths.signals.dynamics import adaptive_rate
 
 _REPLAY = 2000
 """Its draws are apart from those that measures make from the same key."""
@@ -23,10 +24,8 @@ Pace = Literal["adaptive", "low", "mid", "high", "mean", "shuffled"]
 or its rates without their timing."""
 
 
-class RateBounds(BaseModel):
+class RateBounds(StrictSettings):
     """η_min, η_max and the paper's middle value (Sec. 6.1, image benchmarks)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     low: float = Field(5e-6, ge=0, allow_inf_nan=False)
     """η_min: where nothing moved."""
@@ -48,10 +47,8 @@ class RateBounds(BaseModel):
         return torch.full_like(signal, {"low": self.low, "high": self.high}.get(pace, self.mid))
 
 
-class Paces(BaseModel):
+class Paces(StrictSettings):
     """How fast parts of the model move, relative to the client's rate η; the paper moves all alike."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     shared: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Pace of ψ; 0: it stays as deployed."""
@@ -61,7 +58,6 @@ class Paces(BaseModel):
     """Pace of the biases of φ: a number for each class, which is all that a change of class frequencies asks for."""
 
     def of(self, parameters: Parameters, split: Split) -> dict[str, Tensor]:
-        """The pace of every entry of some parameters."""
         return {name: torch.full_like(value, self._pace(name, split)) for name, value in parameters.items()}
 
     def _pace(self, name: str, split: Split) -> float:
@@ -73,10 +69,8 @@ class Paces(BaseModel):
 EVEN = Paces()
 
 
-class SignalRange(BaseModel):
+class SignalRange(StrictSettings):
     """Which part of [0, 1] the signal S moves in: below `floor` it is the noise of finite batches."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     floor: float = Field(0.0, ge=0, lt=1)
     """Signal that gives the lowest rate."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedade.core.context import ClientContext
+from fedade.core.tree import choose
 from fedade.maths.counter import uniform
-from fedade.parts.guarded_steps import chosen
 
 EMPTY = -1
 
@@ -33,7 +33,6 @@ class Places(NamedTuple):
         return self.labels != EMPTY
 
     def per_class(self, num_classes: int) -> Tensor:
-        """How many samples of each class there are, `[K]`."""
         return (self.labels.unsqueeze(-1) == torch.arange(num_classes, device=self.labels.device)).sum(0)
 
 
@@ -75,7 +74,6 @@ class Occasion(NamedTuple):
 
 
 def empty_memory(ctx: ClientContext, size: int) -> SampleMemory:
-    """Before the first sample."""
     prior, like = ctx.deployment.source_prior, ctx.inputs
     zeros = prior.new_zeros(size)
     nowhere = torch.full_like(zeros, EMPTY, dtype=torch.int64)
@@ -104,13 +102,12 @@ def remember(
             places = _placed(places, newcomer, rule(places, newcomer, num_classes), row)
             seen = seen + 1
             ended = seen % period == 0
-            due, then = due | ended, Places(*chosen(ended, places, then))
+            due, then = due | ended, Places(*choose(ended, places, then))
         occasions.append(Occasion(due, _inputs(memory, ctx.inputs, then), then, seen // period * period))
     return SampleMemory(_inputs(memory, ctx.inputs, places), places, counts, seen), occasions
 
 
 def first_empty(places: Places) -> Tensor:
-    """The first empty place, if there is one."""
     return _only(~places.taken, (~places.taken).to(torch.float32))
 
 

@@ -7,7 +7,6 @@ from fedade.core.tree import Tree, tree_map
 
 
 def distances(vectors: Tensor) -> Tensor:
-    """Euclidean distances `[P, P]` of vectors `[P, d]`."""
     apart: Tensor = torch.linalg.vector_norm(vectors.unsqueeze(1) - vectors, dim=-1)
     return apart
 

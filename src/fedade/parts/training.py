@@ -9,26 +9,22 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
-from fedade.core.method import Plan
+from fedade.core.method import ClientContext, Plan
 from fedade.core.normalisation import FROZEN, Normalisation, RecordingStatistics, Statistics
-from fedade.core.split import Parameters
-from fedade.core.vectors import Layout
+from fedade.core.split import Layout, Parameters
 from fedade.maths.counter import permutation, uniform
-from fedade.maths.losses.risks import class_weights
+from fedade.maths.losses import class_weights
+from fedade.parts.norm_layers import follow
 from fedade.parts.objectives import Examples, Material, Objective
-from fedade.parts.optimisers import SGD, Optimiser, OptimiserState
+from fedade.parts.optimisers import SGD, Minibatches, Optimiser, OptimiserState
 from fedade.parts.rates import EVEN, Paces
-from fedade.parts.statistics import follow
 
 Seen = dict[str, Statistics]
 Features = dict[Examples, Tensor]
 Step = TypeVar("Step")
 Loss = Callable[[dict[str, Tensor], Step, Tensor], tuple[Tensor, Seen]]
 """From parameters, what a step reads and class frequencies: a loss, and the statistics that normalisation saw."""
-Minibatches = list[Tensor | None]
-"""Rows of each step; None stands for the whole set."""
 PersonalStep = tuple[Tensor | None, Features]
 """Its rows, and the features of those that were drawn."""
 ReferenceDraws = Literal["epoch", "prior"]
@@ -71,7 +67,6 @@ class Training:
 
     @property
     def rate(self) -> Tensor:
-        """η of this client."""
         return self.plan["learning_rate"]
 
     def steps(self, epochs: range) -> Minibatches:

@@ -25,7 +25,6 @@ FACTS = {
 
 
 def line_of(record: Record) -> Line:
-    """A cell that ended, as text."""
     cell, settings, origin = record.cell, record.cell.experiment.as_plain(), record.provenance
     facts: dict[str, Any] = {name: _setting(settings, path) for name, path in FACTS.items()}
     facts["model"] = str(facts["model"]).split("/")[-1]  # without the folder of a machine

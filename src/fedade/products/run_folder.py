@@ -20,15 +20,14 @@ from fedade.core.version import __version__
 from fedade.experiments.cell import Cell, cells_of
 from fedade.experiments.settings import Experiment, experiment_from
 from fedade.reporting.figures import figures, save
-from fedade.reporting.page import Page, render
-from fedade.reporting.page.markup import origin
+from fedade.reporting.page import Page, origin, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
 from fedade.reporting.rendering import document
 from fedade.reporting.results import Result, rows, run_tables
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
-from fedade.scenarios.own_testbed import OWN_STREAMS, OwnTestbed
+from fedade.scenarios.own_streams import OWN_STREAMS, OwnTestbed
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,6 @@ def _named_trace(folder: Path, cell: Cell) -> pa.Table:
 
 
 def printed_run_tables(folder: Path, fmt: str) -> str:
-    """The tables of a finished run in a format."""
     results, experiment = _results_in(folder), experiment_from(storage.read_yaml(folder / CONFIG))
     return document(run_tables(rows(results), _title(experiment)), fmt)
 
@@ -128,7 +126,11 @@ def _results_in(folder: Path) -> list[Result]:
         raise FedadeError(
             f"{folder} holds no finished run (no summary.json); finish it with `fedade run --resume {folder}`"
         )
-    return _summarised(folder / "summary.json")
+    path = folder / "summary.json"
+    try:
+        return [Result(**result) for result in storage.read_json(path)["results"]]
+    except (KeyError, TypeError) as error:
+        raise FedadeError(f"{path} is no summary of this version ({error}); delete it and resume the run") from error
 
 
 def write_report(folder: Path) -> Path:
@@ -162,13 +164,6 @@ def _provenance(folder: Path) -> dict[str, Any]:
     """What the run wrote down about itself; a page can do without."""
     path = folder / "provenance.json"
     return storage.read_json(path) if path.is_file() else {}
-
-
-def _summarised(path: Path) -> list[Result]:
-    try:
-        return [Result(**result) for result in storage.read_json(path)["results"]]
-    except (KeyError, TypeError) as error:
-        raise FedadeError(f"{path} is no summary of this version ({error}); delete it and resume the run") from error
 
 
 def _recording(table: pa.Table, result: Result) -> Recording:

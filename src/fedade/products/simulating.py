@@ -12,8 +12,8 @@ from fedade.core import trace
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener, Listeners
+from fedade.core.importing import OptionalModule
 from fedade.core.method import Method
-from fedade.core.optional import OptionalModule
 from fedade.core.scenario import Streams
 from fedade.experiments.assignments import in_present_words
 from fedade.experiments.identifying import identified_experiment
@@ -22,7 +22,7 @@ from fedade.experiments.settings import experiment_from, merged
 from fedade.products.run_folder import Run, fingerprint, run
 from fedade.reporting.figures import Figures, figures
 from fedade.reporting.results import Result, ResultRow, rows
-from fedade.scenarios.own_testbed import OwnTestbed, StreamsOfSeed, own_testbed
+from fedade.scenarios.own_streams import OwnTestbed, StreamsOfSeed, own_testbed
 
 pandas = OptionalModule("pandas")
 

@@ -11,10 +11,8 @@ from fedade.core.seeds import Seeds
 from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite
 from fedade.maths.schedules import VARIANTS
 from fedade.products.results_file import line_of
-from fedade.reporting.figures import Figures, save
-from fedade.reporting.result_lines import as_csv
-from fedade.reporting.result_pivot import Pivot
-from fedade.reporting.suite_figures import Curve, Panel, accuracy_against, client_distributions, schedules_over_time
+from fedade.reporting import figures
+from fedade.reporting.result_lines import Pivot, as_csv
 from fedade.reporting.tables import write_tables
 from fedade.runner.store import Record, records
 from fedade.scenarios.settings import ScenarioSettings
@@ -47,21 +45,21 @@ def finish(suite: Suite, folder: Path, listener: Listener) -> list[Path]:
     return written
 
 
-def _sensitivity(ended: Sequence[Record]) -> Figures:
+def _sensitivity(ended: Sequence[Record]) -> figures.Figures:
     """One figure per dataset: Fed-ADE over either bound of its rate, and a fixed rate over itself."""
 
-    def moved(members: Sequence[Record], bound: str, kept: str) -> Sequence[Curve]:
+    def moved(members: Sequence[Record], bound: str, kept: str) -> Sequence[figures.Curve]:
         """Over one bound, where the other is what it is most often."""
         values = Counter(record.cell.labels[kept] for record in members if kept in record.cell.labels)
         most_often = max(values, key=values.__getitem__, default=None)
         return _curves(_where(members, row="Fed-ADE", **{kept: most_often}), "schedule", bound)
 
     return {
-        f"rates-{dataset}": accuracy_against(
+        f"rates-{dataset}": figures.accuracy_against(
             [
-                Panel("η_min of Fed-ADE", moved(members, "low", "high")),
-                Panel("η_max of Fed-ADE", moved(members, "high", "low")),
-                Panel("η of FixLR", _curves(_where(members, row="FixLR"), "schedule", "rate")),
+                figures.Panel("η_min of Fed-ADE", moved(members, "low", "high")),
+                figures.Panel("η_max of Fed-ADE", moved(members, "high", "low")),
+                figures.Panel("η of FixLR", _curves(_where(members, row="FixLR"), "schedule", "rate")),
             ],
             f"{dataset}: accuracy against the learning rate",
         )
@@ -69,30 +67,24 @@ def _sensitivity(ended: Sequence[Record]) -> Figures:
     }
 
 
-def _heterogeneity(ended: Sequence[Record]) -> Figures:
+def _heterogeneity(ended: Sequence[Record]) -> figures.Figures:
     """Clients as the paper shows them, and accuracy against the Dirichlet factor, one figure per schedule."""
     priors = {alpha: target_priors(ScenarioSettings(alpha=alpha), Seeds(0), CIFAR10_CLASSES) for alpha in SHOWN_ALPHAS}
-    return {"clients": client_distributions(priors)} | {
-        f"accuracy-{schedule}": accuracy_against(
-            [Panel("Dirichlet factor α", _curves(members, "row", "alpha"))],
-            f"schedule {schedule}: accuracy against how much clients differ",
-        )
-        for schedule, members in _by(ended, "schedule").items()
-    }
+    of_alpha = _by_schedule(ended, "alpha", "Dirichlet factor α", "how much clients differ")
+    return {"clients": figures.client_distributions(priors)} | of_alpha
 
 
-def _labelled(ended: Sequence[Record]) -> Figures:
-    """Accuracy against how many labelled images a client has, one figure per schedule."""
+def _by_schedule(ended: Sequence[Record], label: str, setting: str, what: str) -> figures.Figures:
+    """Accuracy against a setting, one figure per schedule."""
     return {
-        f"accuracy-{schedule}": accuracy_against(
-            [Panel("labelled images of a client", _curves(members, "row", "labelled"))],
-            f"schedule {schedule}: accuracy against labelled data",
+        f"accuracy-{schedule}": figures.accuracy_against(
+            [figures.Panel(setting, _curves(members, "row", label))], f"schedule {schedule}: accuracy against {what}"
         )
         for schedule, members in _by(ended, "schedule").items()
     }
 
 
-def _schedules(ended: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is run for it
+def _schedules(ended: Sequence[Record]) -> figures.Figures:  # noqa: ARG001 - nothing is run for it
     weights = {
         schedule: {
             variant: client_schedules(
@@ -102,7 +94,7 @@ def _schedules(ended: Sequence[Record]) -> Figures:  # noqa: ARG001 - nothing is
         }
         for schedule in PAPER_SCHEDULES
     }
-    return {"schedules": schedules_over_time(weights)}
+    return {"schedules": figures.schedules_over_time(weights)}
 
 
 def _theory(ended: Sequence[Record], folder: Path, listener: Listener) -> list[Path]:
@@ -118,10 +110,10 @@ More = Callable[[Sequence[Record], Path, Listener], list[Path]]
 """What one suite leaves besides results and tables: finished cells, folder and who hears of progress in, files out."""
 
 
-def _saved(draw: Callable[[Sequence[Record]], Figures]) -> More:
+def _saved(draw: Callable[[Sequence[Record]], figures.Figures]) -> More:
     def write(ended: Sequence[Record], folder: Path, _: Listener) -> list[Path]:
         drawn = draw(ended)
-        save(drawn, folder / "figures")
+        figures.save(drawn, folder / "figures")
         return [folder / "figures" / f"{name}.png" for name in drawn]
 
     return write
@@ -131,7 +123,9 @@ _MORE: Mapping[str, More] = {
     "fig-lr": _saved(_sensitivity),
     "fig-bounds": _saved(_sensitivity),
     "fig-dirichlet": _saved(_heterogeneity),
-    "fig-labelled": _saved(_labelled),
+    "fig-labelled": _saved(
+        lambda ended: _by_schedule(ended, "labelled", "labelled images of a client", "labelled data")
+    ),
     "fig-schedules": _saved(_schedules),
     "theory": _theory,
 }
@@ -149,15 +143,15 @@ def _by(ended: Iterable[Record], label: str) -> dict[str, list[Record]]:
     return groups
 
 
-def _curves(ended: Iterable[Record], name: str, setting: str) -> list[Curve]:
+def _curves(ended: Iterable[Record], name: str, setting: str) -> list[figures.Curve]:
     """Accuracy against a setting, a curve for every value of another label."""
     lines = [line_of(record) for record in ended if setting in record.cell.labels]
     pivot = Pivot(lines, itemgetter(name), itemgetter(setting), "accuracy_post")
 
-    def curve(title: str) -> Curve:
+    def curve(title: str) -> figures.Curve:
         points = [column for column in sorted(pivot.columns, key=float) if (title, column) in pivot.measured]
         means = [pivot.mean(title, column) or 0.0 for column in points]
         deviations = [pivot.measured[title, column].deviation or 0.0 for column in points]
-        return Curve(title, tuple(map(float, points)), tuple(means), tuple(deviations))
+        return figures.Curve(title, tuple(map(float, points)), tuple(means), tuple(deviations))
 
     return [curve(title) for title in pivot.rows]

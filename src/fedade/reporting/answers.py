@@ -43,8 +43,11 @@ def answer_measures(table: pa.Table) -> dict[str, float]:
     found: dict[str, float | None] = {"follows_drift": _rank_correlation(table)}
     if {"confidence", "nll", "brier"} <= set(table.column_names):
         expected, accuracy = trace.column(table, "confidence"), trace.column(table, "accuracy_post")
-        found |= {name: _mean(trace.column(table, name)) for name in ("nll", "brier")}
-        found |= {"expected": _percent(_mean(expected)), "off_by": _percent(_mean(np.abs(expected - accuracy)))}
+        found |= {name: trace.mean(trace.column(table, name)) for name in ("nll", "brier")}
+        found |= {
+            "expected": _percent(trace.mean(expected)),
+            "off_by": _percent(trace.mean(np.abs(expected - accuracy))),
+        }
         found["ece"] = _percent(calibration_error(*calibration_bins(table)))
         found["worst_client"] = _percent(_least(client_accuracies(table)))
         found["worst_class"] = _percent(_least(class_accuracies(table)))
@@ -130,11 +133,6 @@ def _parts(of: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
     """One divided by the other; NaN where there is nothing to divide by."""
     parts: NDArray[Any] = np.divide(of, whole, out=np.full(len(whole), np.nan), where=whole > 0)
     return parts
-
-
-def _mean(values: NDArray[Any]) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
 
 
 def _least(values: NDArray[Any]) -> float | None:

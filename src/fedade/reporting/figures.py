@@ -1,4 +1,4 @@
-"""Pictures of a trace."""
+"""Pictures of a trace, of a search for constants, and of suites."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -6,12 +6,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedade.core import trace
 
 Figures = dict[str, Figure]
+
+FEW_TIMESTEPS = 30
+"""With fewer, lines are drawn as they are: a moving mean would hide most of what happened."""
+
+_MOVING_MEAN = 5
+
+_SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
 
 
 class Chart(NamedTuple):
@@ -20,13 +28,6 @@ class Chart(NamedTuple):
     draw: Callable[[pa.Table, Sequence[str]], Figure]
     """The trace and the names of its methods in, a figure out."""
     columns: frozenset[str] = frozenset()
-
-
-FEW_TIMESTEPS = 30
-"""With fewer, lines are drawn as they are: a moving mean would hide most of what happened."""
-_MOVING_MEAN = 5
-
-_SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
 
 
 def figures(table: pa.Table) -> Figures:
@@ -38,7 +39,6 @@ def figures(table: pa.Table) -> Figures:
 
 
 def save(drawn: Figures, folder: Path) -> None:
-    """Write every picture as a PNG file."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in drawn.items():
         figure.savefig(folder / f"{name}.png", dpi=130)
@@ -139,3 +139,91 @@ def _smoothed(values: NDArray[Any], width: int) -> NDArray[Any]:
     width = min(width, len(values))
     padded = np.pad(values, (width // 2, width - 1 - width // 2), mode="edge")
     return np.convolve(padded, np.full(width, 1 / width), mode="valid")
+
+
+def picture_of_trials(scores: Sequence[float], source: float, name: str) -> Figure:
+    """Score of every trial, the best so far as a line, and what the deployed model has; lost trials leave a gap."""
+    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    best, best_so_far = float("-inf"), []
+    for score in scores:
+        best = score if score > best else best
+        best_so_far.append(100 * best)
+    numbers = range(1, len(scores) + 1)
+    axes.plot(numbers, [100 * score for score in scores], "o", label="trial")
+    axes.step(numbers, best_so_far, where="post", label="best so far")
+    axes.axhline(100 * source, color="grey", linestyle="--", label="deployed model")
+    floor = 100 * source - 3
+    axes.set_ylim(bottom=max(floor, 0))
+    axes.set(xlabel="trial", ylabel="accuracy on simulated drift, less harm, %", title=name)
+    axes.legend()
+    return figure
+
+
+class Curve(NamedTuple):
+    """Accuracy in percent against a setting: mean and standard deviation over seeds."""
+
+    name: str
+    settings: tuple[float, ...]
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+
+class Panel(NamedTuple):
+    """Curves over one setting."""
+
+    setting: str
+    curves: Sequence[Curve]
+
+
+def schedules_over_time(weights: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figure:
+    """ω(t) by schedule (rows) and reading (columns)."""
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    variants = list(next(iter(weights.values())))
+    panels = figure.subplots(len(weights), len(variants), sharex=True, sharey=True, squeeze=False)
+    for row, (schedule, readings) in zip(panels, weights.items(), strict=True):
+        for panel, (variant, values) in zip(row, readings.items(), strict=True):
+            panel.step(np.arange(len(values)), values, where="post", linewidth=1.4)
+            panel.set_ylim(-0.05, 1.05)
+            panel.grid(alpha=0.3)
+            if panel in panels[0]:
+                panel.set_title(f"reading: {variant}", fontsize=10)
+        row[0].set_ylabel(f"{schedule}: ω(t)")
+    for panel in panels[-1]:
+        panel.set_xlabel("timestep t")
+    return figure
+
+
+def client_distributions(priors: Mapping[float, NDArray[Any]]) -> Figure:
+    """Target class distributions of the clients, `[C, K]` by Dirichlet factor; the area of a dot is the share."""
+    figure = Figure(figsize=(10, 2.6 * len(priors)), layout="constrained")
+    panels = figure.subplots(len(priors), 1, sharex=True, squeeze=False)[:, 0]
+    for panel, (alpha, shares) in zip(panels, priors.items(), strict=True):
+        clients, classes = np.indices(shares.shape)
+        panel.scatter(clients, classes, s=60 * shares, c=classes, cmap="tab10", linewidths=0)
+        panel.set_ylabel("class")
+        panel.set_title(f"Dirichlet(α = {alpha:g})", fontsize=10)
+    panels[-1].set_xlabel("client")
+    return figure
+
+
+def accuracy_against(panels: Sequence[Panel], title: str) -> Figure:
+    """Accuracy against settings on log axes, side by side on one scale, with bars of one deviation."""
+    figure = Figure(figsize=(4.2 * len(panels), 3.8), layout="constrained")
+    drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, panel in zip(drawn, panels, strict=True):
+        _draw(axes, panel)
+    drawn[0].set_ylabel("accuracy after adaptation (%)")
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    for curve in panel.curves:
+        axes.errorbar(
+            curve.settings, curve.means, curve.deviations, label=curve.name, marker="o", markersize=4, capsize=2
+        )
+    axes.set(xscale="log", xlabel=panel.setting)
+    axes.grid(alpha=0.3)
+    if panel.curves:
+        axes.legend(fontsize=8)

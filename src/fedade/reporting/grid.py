@@ -25,7 +25,6 @@ class Entry:
 
     @property
     def mean(self) -> float | None:
-        """Over the finished seeds."""
         return float(np.mean(self.accuracies)) if self.accuracies else None
 
     @property
@@ -35,7 +34,6 @@ class Entry:
 
     @property
     def complete(self) -> bool:
-        """Whether every seed finished."""
         return not self.failed and not self.missing
 
 
@@ -49,7 +47,6 @@ class Grid:
     outcomes: Mapping[tuple[Key, Key, Label], Outcome]
 
     def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
-        """What a row reached, by scenario and seed."""
         places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
         outcomes = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
         return {
@@ -59,11 +56,9 @@ class Grid:
         }
 
     def results(self, row: Key) -> list[Result]:
-        """All that a row finished."""
         return list(self.finished(row).values())
 
     def entry(self, scenario: Key, row: Key) -> Entry:
-        """A row in one scenario."""
         outcomes = [self.outcomes.get((scenario, row, seed)) for seed in self.seeds]
         results = [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
         failed = sum(outcome is not None and outcome.failure is not None for outcome in outcomes)
@@ -72,12 +67,10 @@ class Grid:
         )
 
     def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
-        """Accuracy after adaptation in percent, by scenario and seed, where the row finished."""
         return {place: 100 * result.accuracy_post for place, result in self.finished(row).items()}
 
     @cached_property
     def oracles(self) -> frozenset[Key]:
-        """Rows that were given true labels or priors."""
         return frozenset(row for row in self.rows if any(result.oracle for result in self.results(row)))
 
     @cached_property
@@ -87,7 +80,6 @@ class Grid:
 
 
 def grid(outcomes: Iterable[Outcome]) -> Grid:
-    """The grid that the outcomes span."""
     placed: dict[tuple[Key, Key, Label], Outcome] = {}
     declared: dict[str, bool] = {}
     for outcome in outcomes:

@@ -48,13 +48,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|])")
 _NEGATIVE = re.compile(r"(?<!\w)-(?=\d)")
 
 
-def render(table: Table, fmt: str) -> str:
-    """One table in a format."""
-    return document([table], fmt)
-
-
 def document(tables: Sequence[Table], fmt: str) -> str:
-    """All tables in a format, one after the other."""
     if fmt == "csv":
         return _csv(tables)
     if fmt not in _RENDERERS:

@@ -1,13 +1,20 @@
-"""Results as the lines of a CSV file: what was run, what it reached, and where that came from."""
+"""Results as the lines of a CSV file: what was run, what it reached, and where that came from.
+
+A pivot has them by row and column, with means over whatever else tells them apart.
+"""
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.reporting import answers, names
+from fedade.reporting.comparison import average_ranks, oracle_share
 from fedade.reporting.outcomes import COMMON, Label, Outcome
 from fedade.reporting.results import Result
 
@@ -24,6 +31,11 @@ ORIGIN = ("cell", "commit", "device", "precision", "started", "row_labels", "sta
 CHANGED = "+changes"
 """What a commit's name ends with where the code had changes besides."""
 
+ScenarioLabels = frozenset[tuple[str, str]]
+
+ScenarioSeed = tuple[ScenarioLabels, int]
+"""A scenario and a seed."""
+
 
 def labels_of(line: Line) -> dict[str, str]:
     """What a line is about: everything that is neither measured nor says where it came from."""
@@ -36,7 +48,6 @@ def seeds_of(line: Line) -> list[int]:
 
 
 def read_lines(path: Path) -> list[dict[str, str]]:
-    """The lines of a file of results."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
@@ -62,7 +73,6 @@ def place_of(line: Line) -> frozenset[tuple[str, str]]:
 
 
 def has_other_settings(line: Line, other: Line) -> bool:
-    """Whether two lines for one cell have different fingerprints."""
     return bool(line.get("cell") and other.get("cell")) and line["cell"] != other["cell"]
 
 
@@ -101,7 +111,6 @@ def _order(line: Line) -> tuple[object, ...]:
 
 
 def write_lines(path: Path, lines: Sequence[Line]) -> None:
-    """Replace a file of results at once."""
     storage.write_bytes(path, as_csv(lines).encode())
 
 
@@ -119,3 +128,92 @@ def outcome(line: Line) -> Outcome:
         oracle=line.get("oracle") == "True",
     )
     return Outcome(labels, result, row_labels=tuple(line.get("row_labels", "").split()))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one row reached in one column."""
+
+    values: Mapping[ScenarioSeed, float]
+    """Accuracies in percent; a mean over seeds stands for each of them."""
+    deviation: float | None
+    """Standard deviation over seeds, where there are several."""
+    labels: Mapping[str, str]
+    """Labels of one of its lines."""
+    oracle: bool
+
+
+class Pivot:
+    """What every row reached in every column."""
+
+    def __init__(
+        self, lines: Iterable[Line], row: Callable[[Line], str], column: Callable[[Line], str], value: str
+    ) -> None:
+        groups: dict[tuple[str, str], list[Line]] = {}
+        for line in lines:
+            if line.get(value):
+                groups.setdefault((row(line), column(line)), []).append(line)
+        self.rows = list(dict.fromkeys(name for name, _ in groups))
+        self.columns = list(dict.fromkeys(name for _, name in groups))
+        self.measured = {place: _measured(members, value) for place, members in groups.items()}
+
+    def oracle(self, row: str) -> bool:
+        return any(measured.oracle for (name, _), measured in self.measured.items() if name == row)
+
+    def seeds(self, row: str) -> set[int]:
+        return {seed for (name, _), measured in self.measured.items() if name == row for _, seed in measured.values}
+
+    def cases(self, rows: Iterable[str], column: str) -> set[ScenarioSeed]:
+        """What any of the rows was measured on in a column."""
+        return {case for row in rows for case in self.values(row, column)}
+
+    def values(self, row: str, column: str) -> Mapping[ScenarioSeed, float]:
+        return self.measured[row, column].values if (row, column) in self.measured else {}
+
+    def mean(self, row: str, column: str) -> float | None:
+        values = self.values(row, column)
+        return float(np.mean(list(values.values()))) if values else None
+
+    def ranks(self, rows: Iterable[str]) -> dict[str, float]:
+        """Average rank over scenarios, each by the mean of a row's seeds, among rows that have every scenario."""
+        values: dict[str, dict[ScenarioLabels, list[float]]] = {row: {} for row in rows}
+        for (row, _), measured in self.measured.items():
+            for (scenario, _), value in measured.values.items() if row in values else ():
+                values[row].setdefault(scenario, []).append(value)
+        every = {scenario for own in values.values() for scenario in own}
+        whole = [row for row, own in values.items() if own.keys() == every]
+        return average_ranks([{row: float(np.mean(values[row][scenario])) for row in whole} for scenario in every])
+
+    def share(self, row: str, columns: Iterable[str]) -> float | None:
+        """The share of the oracle's gain in percent, over cases that the row, `source` and `oracle-prior` have."""
+        triples = []
+        for column in columns:
+            rows = [self.values(name, column) for name in (row, "source", "oracle-prior")]
+            if common := set(rows[0]).intersection(*rows[1:]):
+                accuracy, source, oracle = (
+                    float(np.mean([row_values[case] for case in common])) for row_values in rows
+                )
+                triples.append((accuracy, source, oracle))
+        share = oracle_share(triples).share
+        return None if share is None else 100 * share
+
+
+def _measured(lines: Sequence[Line], value: str) -> Measured:
+    """A line that holds the mean of several seeds counts for each of them, also where some have lines of their own."""
+    scale = 100 if value.startswith("accuracy") else 1
+    values: dict[ScenarioSeed, float] = {}
+    for line in sorted(lines, key=lambda line: len(seeds_of(line))):
+        values |= {(_scenario(line), seed): scale * float(line[value]) for seed in seeds_of(line)}
+    seeds = {seed for _, seed in values}
+    deviation = None
+    if all(len(seeds_of(line)) == 1 for line in lines) and len(seeds) > 1:
+        means = [np.mean([value for (_, seed), value in values.items() if seed == own]) for own in seeds]
+        deviation = float(np.std(means, ddof=1))
+    elif len(lines) == 1 and lines[0].get("deviation"):
+        deviation = scale * float(lines[0]["deviation"])
+    return Measured(values, deviation, labels_of(lines[0]), any(line.get("oracle") == "True" for line in lines))
+
+
+def _scenario(line: Line) -> ScenarioLabels:
+    apart = {"suite", "row", "method", "seed", *line.get("row_labels", "").split()}
+    return frozenset(pair for pair in labels_of(line).items() if pair[0] not in apart)

@@ -6,15 +6,15 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, Field
 
+from fedade.core.choices import StrictSettings
 from fedade.core.errors import FedadeError
 from fedade.reporting import names
+from fedade.reporting.comparison import paired
 from fedade.reporting.grid import grid
-from fedade.reporting.paired import paired
 from fedade.reporting.rendering import markdown_lines, markdown_table
-from fedade.reporting.result_lines import Line, labels_of, outcome, seeds_of
-from fedade.reporting.result_pivot import Pivot, ScenarioSeed
+from fedade.reporting.result_lines import Line, Pivot, labels_of, outcome, seeds_of
 from fedade.reporting.results import rows, run_table
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.reporting.tables import comparison_table, published
@@ -33,22 +33,20 @@ Listed = Annotated[tuple[str | int | float, ...], BeforeValidator(_listed)]
 Headed = Annotated[dict[str, str | None], BeforeValidator(_headed)]
 
 
-class TableSpec(BaseModel):
+class TableSpec(StrictSettings):
     """What a table shows of some files of results."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: Annotated[tuple[str, ...], BeforeValidator(_listed)]
     table: Literal["accuracy", "compared", "paired", "run", "text"] = "accuracy"
     """Rows by columns; ranks and tests of all rows; two rows by seeds; the table of a run; cells with a text."""
-    where: dict[str, Listed] = {}
+    where: dict[str, Listed] = Field({})
     """Labels, and the values of which a line must have one."""
     row: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ("row",)
     """Labels by which rows are told apart."""
-    rows: Headed = {}
+    rows: Headed = Field({})
     """Which rows, in this order, perhaps under other names; all where none is named. The same for columns."""
     column: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ("schedule",)
-    columns: Headed = {}
+    columns: Headed = Field({})
     value: str = "accuracy_post"
     """What is measured, or `share`, the part of the oracle's gain."""
     decimals: int = 2
@@ -76,15 +74,11 @@ class TableSpec(BaseModel):
 
 
 def markdown(spec: TableSpec, lines: Iterable[Line]) -> str:
-    """The described table as Markdown."""
-    chosen = [line for line in lines if _fits(line, spec.where)]
+    wanted = {label: [*map(str, values)] for label, values in spec.where.items()}
+    chosen = [line for line in lines if all(line.get(label, "") in values for label, values in wanted.items())]
     if not chosen:
         raise FedadeError(f"{', '.join(spec.file)}: no line has {spec.where}; change `where`")
     return _TABLES[spec.table](spec, chosen)
-
-
-def _fits(line: Line, where: Mapping[str, Sequence[object]]) -> bool:
-    return all(line.get(label, "") in map(str, values) for label, values in where.items())
 
 
 def _chosen(there: Iterable[str], wanted: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -210,7 +204,10 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
     columns = _columns(spec, pivot)
 
     def row(title: str, members: Sequence[str]) -> TableRow:
-        ours, theirs = (_of_all(pivot, name, members) for name in (first, second))
+        ours, theirs = (
+            {case: value for column in members for case, value in pivot.values(name, column).items()}
+            for name in (first, second)
+        )
         common = [case for case in ours if case in theirs]
         test = paired([ours[case] for case in common], [theirs[case] for case in common])
         means = [
@@ -225,10 +222,6 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
     )  # fmt: skip
     body = [row(heading, [column]) for column, heading in columns.items()]
     return markdown_table(Table("", headings, (*body, row("all", list(columns))), corner=", ".join(spec.column)))
-
-
-def _of_all(pivot: Pivot, row: str, columns: Iterable[str]) -> dict[ScenarioSeed, float]:
-    return {case: value for column in columns for case, value in pivot.values(row, column).items()}
 
 
 def _run(spec: TableSpec, lines: Sequence[Line]) -> str:

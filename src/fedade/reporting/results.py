@@ -28,7 +28,6 @@ class Result(NamedTuple):
     """What is known of its answers beyond accuracy, by the names of `reporting.answers`."""
 
     def asdict(self) -> dict[str, Any]:
-        """As a JSON object."""
         return self._asdict()
 
 
@@ -51,33 +50,28 @@ class ResultRow(NamedTuple):
 
 
 def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float) -> Result:
-    """The result of one track."""
+    def mean(name: str) -> float:
+        known = trace.mean(trace.column(table, name))
+        return float("nan") if known is None else known
+
     rate = None
     if "learning_rate" in table.column_names:
         rate = float(np.nanmean(trace.column(table, "learning_rate")))
     return Result(
         method=method,
         seed=seed,
-        accuracy_post=_mean(table, "accuracy_post"),
-        accuracy_pre=_mean(table, "accuracy_pre"),
+        accuracy_post=mean("accuracy_post"),
+        accuracy_pre=mean("accuracy_pre"),
         learning_rate_mean=rate,
         seconds=seconds,
         bytes_sent=int(trace.column(table, "bytes_sent").sum()),
         oracle=oracle,
-        accuracy_fresh=_mean(table, "accuracy_fresh") if "accuracy_fresh" in table.column_names else None,
+        accuracy_fresh=mean("accuracy_fresh") if "accuracy_fresh" in table.column_names else None,
         answers=answer_measures(table),
     )
 
 
-def _mean(table: pa.Table, name: str) -> float:
-    """Over the rows that have it: a client of a real network that was away has none."""
-    values = trace.column(table, name)
-    present = values[~np.isnan(values)]
-    return float(present.mean()) if len(present) else float("nan")
-
-
 def rows(results: Iterable[Result]) -> list[ResultRow]:
-    """One row per method, in the order of the results."""
     by_method: dict[str, list[Result]] = {}
     for result in results:
         by_method.setdefault(result.method, []).append(result)
@@ -132,7 +126,6 @@ def run_tables(rows: Sequence[ResultRow], title: str = "") -> list[Table]:
 
 
 def run_table(rows: Sequence[ResultRow], title: str = "") -> Table:
-    """Accuracy and cost: one row per method, over all seeds."""
     best = max((row.accuracy_post for row in rows if not row.oracle), default=None)
     several_seeds = any(row.deviation is not None for row in rows)
     columns = tuple(column for column in _COLUMNS if several_seeds or column is not _DEVIATION)

@@ -40,7 +40,6 @@ class TableCell:
 
     @property
     def difference(self) -> float | None:
-        """Ours − the paper's."""
         return None if self.value is None or self.paper is None else self.value - self.paper.mean
 
 

@@ -7,16 +7,13 @@ from pathlib import Path
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.reporting import names, paper
-from fedade.reporting.comparison import ComparedRow, compare
+from fedade.reporting.comparison import LEAST_PAIRS, ComparedRow, Paired, compare
 from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
-from fedade.reporting.paired import LEAST_PAIRS, Paired
 from fedade.reporting.paper import PaperPlace, Published
-from fedade.reporting.rendering import EXTENSIONS, document, render
+from fedade.reporting.rendering import EXTENSIONS, document
 from fedade.reporting.results import BEYOND_THE_ORACLE
 from fedade.reporting.table_model import Column, Table, TableCell, TableRow
-
-__all__ = ["printed", "render", "suite_tables", "write_tables"]
 
 ONE_TABLE = ("table4",)
 """Suites whose benchmarks are columns of one table, as in the paper."""
@@ -75,7 +72,6 @@ def suite_tables(suite: str, outcomes: Sequence[Outcome]) -> list[Table]:
 
 
 def printed(suite: str, outcomes: Sequence[Outcome], fmt: str) -> str:
-    """All tables of a suite in a format."""
     tables = suite_tables(suite, outcomes)
     if not tables:
         raise FedadeError(f"suite {suite} has no cells to tabulate; run `fedade bench {suite}` first")
@@ -166,7 +162,6 @@ def _comparison_cells(
 
 
 def published(suite: str, labels: Mapping[str, Label]) -> Published | None:
-    """The paper's number for a cell, if it has one."""
     numbers = paper.accuracies(suite)
     where = {label: str(value) for label, value in labels.items() if label in ("dataset", "kind", "source", "schedule")}
     places = [PaperPlace(**where, row=name) for name in names.paper_rows(labels)]

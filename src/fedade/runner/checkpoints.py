@@ -67,7 +67,6 @@ class Checkpoints:
         self.cost = self.saved - now
 
     def finish(self, world: World) -> None:
-        """Make one trace of every cell's rows."""
         seconds = (time.monotonic() - self.begun) / len(self.places)  # cells that ran side by side share the time
         for place in self.places:
             table = trace.concatenate([trace.read(path) for path in _segments(place.folder, world.timestep)])
@@ -89,7 +88,9 @@ class Checkpoints:
         settings = json.dumps(place.settings, sort_keys=True)
         metadata = {"timestep": str(world.timestep), "spent": f"{spent:.3f}", "settings": settings, **self.identity}
         storage.save_tensors(place.folder / WORLD, tensors, metadata)
-        _remove_states(place.folder, but=world.timestep)
+        for path in place.folder.glob("states-*"):  # copies that no world on disk belongs to
+            if path != _saved_states(place.folder, world.timestep):
+                shutil.rmtree(path, ignore_errors=True)
 
     def _restored(self, clock: Clock) -> tuple[World, float]:
         """Where the cells stand, and the seconds that it took to get there."""
@@ -138,20 +139,12 @@ def discard(folder: Path) -> None:
 
 
 def reached_timestep(folder: Path) -> int:
-    """The timestep at which a place can be continued."""
     path = folder / WORLD
     return int(storage.load_metadata(path)["timestep"]) if path.exists() else 0
 
 
 def _saved_states(folder: Path, timestep: int) -> Path:
     return folder / f"states-{timestep:06d}"
-
-
-def _remove_states(folder: Path, but: int = -1) -> None:
-    """Remove copies of states that no world on disk belongs to."""
-    for path in folder.glob("states-*"):
-        if path != _saved_states(folder, but):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _segments(folder: Path, timestep: int) -> list[Path]:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedade.client_map import Vectorised, loop
-from fedade.client_map.side_by_side import side_by_side
+from fedade.client_map import Vectorised, loop, side_by_side
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
@@ -71,7 +70,6 @@ def _reads_all_labelled(method: Method) -> bool:
 
 
 def check_precision(experiment: Experiment) -> None:
-    """Refuse a precision that the device does not have."""
     execution = experiment.execution
     precision = execution.precision
     if precision != "float32" and not execution.on_gpu:

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.events import CellInfo, Listener, RowsOnDemand
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.runner.leash import on_leash
 from fedade.runner.work import Worker
-from fedade.scenarios.own_testbed import OwnTestbed
+from fedade.scenarios.own_streams import OwnTestbed
 
 ray = OptionalModule("ray", "ray")
 
@@ -81,7 +81,6 @@ class Processes:
             left = ahead[self.jobs + 1 :]
 
     def close(self) -> None:
-        """End the processes, at once."""
         if self.pool is not None:
             self.pool.close()
             self.pool = None

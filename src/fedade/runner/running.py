@@ -10,9 +10,10 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.experiments.cell import Cell
+from fedade.experiments.settings import Experiment
 from fedade.runner.executors import Executor, ProcessLostError
 from fedade.runner.store import CellFolder, CellStatus, examine
-from fedade.runner.work import Preparation, Task, Worker
+from fedade.runner.work import Task, Worker
 
 PLAN = "plan.json"
 """The cells of a folder, begun or not: `{"cells": {address: title}}`."""
@@ -28,7 +29,6 @@ class CellsRun:
 
     @property
     def failed(self) -> list[tuple[Cell, CellStatus]]:
-        """Cells without a result."""
         return [(cell, status) for cell, status in self.cells if status.state != "done"]
 
     @property
@@ -37,7 +37,6 @@ class CellsRun:
         return [(cell, status) for cell, status in self.cells if status.set_aside is not None]
 
     def as_plain(self) -> dict[str, Any]:
-        """What `--json` prints."""
         return {
             "folder": str(self.folder),
             "cells": [_plain(cell, status) for cell, status in self.cells],
@@ -59,10 +58,10 @@ def _plain(cell: Cell, status: CellStatus) -> dict[str, Any]:
 
 def prepare(cells: Iterable[Cell], executor: Executor) -> list[FedadeError]:
     """Train the models that cells deploy, each once, before any of them starts; what hinders it."""
-    distinct: dict[str, Preparation] = {}
+    distinct: dict[str, Experiment] = {}
     for cell in cells:
         key = cell.experiment.scenario.model_dump_json(include=_OF_THE_MODEL)
-        distinct.setdefault(key, Preparation(cell.experiment))
+        distinct.setdefault(key, cell.experiment)
     answers = (answer for _, answer in executor(Worker.prepare, list(distinct.values())))
     return [answer for answer in answers if isinstance(answer, FedadeError)]
 
@@ -91,8 +90,8 @@ def run_cells(
     begun = time.monotonic()
     todo = unfinished(cells, folder, retry_failed)
     statuses = {cell.address: examine(CellFolder(folder, cell).path) for cell in (*cells, *todo)}
-    settled = [status for status in statuses.values() if status.state in _settled_states(retry_failed)]
-    listener.on_plan(len(statuses), *_counts(settled))
+    settled = [status.state for status in statuses.values() if status.state in _settled_states(retry_failed)]
+    listener.on_plan(len(statuses), settled.count("done"), settled.count("failed"))
     _write_plan(folder, (*cells, *todo))
     # Those that replay the rates of others come after them.
     for stage in ([cell for cell in todo if cell.lender is None], [cell for cell in todo if cell.lender is not None]):
@@ -131,7 +130,6 @@ def tasks_of(cells: Sequence[Cell], folder: Path, retry_failed: bool) -> list[Ta
 
 
 def _ended(executor: Executor, tasks: Sequence[Task], listener: Listener) -> dict[str, CellStatus]:
-    """What became of the cells of all tasks."""
     statuses: dict[str, CellStatus] = {}
     for task, answer in executor(Worker.run, tasks):
         ends = _lost(task, answer) if isinstance(answer, ProcessLostError) else answer
@@ -152,8 +150,3 @@ def _lost(task: Task, error: ProcessLostError) -> list[CellStatus]:
             status = examine(place.path)
             statuses.append(place.fail(error) if status.state == "open" else status)
     return statuses
-
-
-def _counts(statuses: Iterable[CellStatus]) -> tuple[int, int]:
-    states = [status.state for status in statuses]
-    return states.count("done"), states.count("failed")

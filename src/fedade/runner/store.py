@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
 import torch
 from pydantic import ValidationError
 
@@ -86,7 +85,6 @@ class CellFolder:
 
     @property
     def path(self) -> Path:
-        """`cells/ADDRESS`."""
         return self.store / "cells" / self.cell.address
 
     @property
@@ -96,12 +94,10 @@ class CellFolder:
 
     @property
     def trace(self) -> Path:
-        """The rows of a finished cell."""
         return self.path / "trace.parquet"
 
     @property
     def info(self) -> CellInfo:
-        """What listeners may know."""
         cell = self.cell
         steps = cell.experiment.scenario.num_timesteps
         return CellInfo(cell.address, cell.title, cell.labels, self.path, steps, cell.experiment.as_plain())
@@ -127,13 +123,13 @@ class CellFolder:
         first = STREAMS[scenario.stream].joining(scenario, seeds)[panel]
         if len(table) != (rows := int((scenario.num_timesteps + 1 - first).sum())):
             raise FedadeError(f"{self.trace} has {len(table)} rows, not {rows}; run it again with --retry-failed")
-        reached = result(table, cell.method, cell.seed, cell.configured.card.oracle, _seconds(table))
+        seconds = float(table.schema.metadata[b"seconds"])
+        reached = result(table, cell.method, cell.seed, cell.configured.card.oracle, seconds)
         check = {"rows": len(table), "checksum": _checksum(self.trace)}
         storage.write_json(self.path / "result.json", {"result": reached.asdict(), "trace": check})
         return CellStatus("done", reached)
 
     def fail(self, error: BaseException) -> CellStatus:
-        """Record why there is no result."""
         reason = " ".join(_reason(error).split())
         content = {
             "reason": reason,
@@ -156,10 +152,6 @@ class CellFolder:
         while (aside := self.path.with_suffix(f".corrupt-{number}")).exists():
             number += 1
         return self.path.rename(aside)
-
-
-def _seconds(table: pa.Table) -> float:
-    return float(table.schema.metadata[b"seconds"])
 
 
 def _passes(error: BaseException) -> bool:

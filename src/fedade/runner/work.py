@@ -11,13 +11,13 @@ from pathlib import Path
 import filelock
 
 from fedade.core import storage, trace
-from fedade.core.devices import release_memory
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
+from fedade.core.threads import release_memory
 from fedade.core.trace import Rows
 from fedade.core.version import __version__
 from fedade.data.locate import search_path
@@ -29,7 +29,7 @@ from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, discard, rea
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine
 from fedade.scenarios.building import Testbed, build_testbed
-from fedade.scenarios.own_testbed import OwnTestbed
+from fedade.scenarios.own_streams import OwnTestbed
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS
@@ -48,19 +48,6 @@ class Task:
     """For a cell that another process is at work on: wait for its end, instead of leaving it alone."""
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """A model that cells deploy, trained once before they start."""
-
-    experiment: Experiment
-
-    @property
-    def title(self) -> str:
-        """One line for people."""
-        scenario = self.experiment.scenario
-        return f"pre-training {scenario.model} on {scenario.dataset}, {scenario.source}"
-
-
 @dataclass
 class Worker:
     """A process's hands: it runs tasks, and keeps the last testbed for the next, which mostly wants the same."""
@@ -70,12 +57,12 @@ class Worker:
     brought: OwnTestbed | None = None
     """The testbed of all cells, where the user made it."""
 
-    def prepare(self, preparation: Preparation) -> FedadeError | None:
-        """Train and store a model, unless it is there; what hinders it."""
+    def prepare(self, experiment: Experiment) -> FedadeError | None:
+        """Train and store the model that an experiment deploys, unless it is there; what hinders it."""
         storage.sweep(cache_dir() / "models")
         try:
-            check_precision(preparation.experiment)
-            self._testbed(preparation.experiment, preparation.title)
+            check_precision(experiment)
+            self._testbed(experiment)
         except FedadeError as error:
             return error
         except Exception:  # noqa: BLE001 - the cells meet it again, and each records it
@@ -135,7 +122,7 @@ class Worker:
     def _advance_together(self, places: Sequence[CellFolder], timestep: int) -> None:
         experiment = places[0].cell.experiment
         check_precision(experiment)
-        testbed = self._testbed(experiment, Preparation(experiment).title)
+        testbed = self._testbed(experiment)
         federations, settings = [], []
         for place in places:
             schedule, seed = place.cell.experiment.scenario.schedule, place.cell.seed
@@ -173,7 +160,7 @@ class Worker:
 
     def tuning(self, method: Method, experiment: Experiment, testbed: Testbed | OwnTestbed | None = None) -> Tuning:
         """Constants of a method for an experiment's deployment, from the store or found now on simulated drift."""
-        testbed = testbed or self._testbed(experiment, Preparation(experiment).title)
+        testbed = testbed or self._testbed(experiment)
         alone = experiment.protocol.model_copy(update={"scored_clients": None, "score_fresh": False})
         simulated = experiment.model_copy(update={"protocol": alone})
 
@@ -194,7 +181,7 @@ class Worker:
                 lambda done: self.listener.on_preparation(f"calibrating {experiment.entry.method}", done, TRIALS),
             )
 
-    def _testbed(self, experiment: Experiment, title: str) -> Testbed | OwnTestbed:
+    def _testbed(self, experiment: Experiment) -> Testbed | OwnTestbed:
         """The testbed of an experiment; another one than the last takes its place."""
         if self.brought is not None:
             return self.brought
@@ -204,6 +191,8 @@ class Worker:
         key = repr((common, execution.precision, execution.device, cache, search_path(scenario.data_dir)))
         if key not in self.testbeds:
             self.testbeds.clear()
+
+            title = f"pre-training {scenario.model} on {scenario.dataset}, {scenario.source}"
 
             def progress(done: int, of: int) -> None:
                 self.listener.on_preparation(title, done, of)

@@ -1,6 +1,6 @@
 """Deployments of models that were trained elsewhere: measured on held-out data, never trained, and read from a file."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,11 @@ def load_brought(
     device = device_of(model)
     brought = bring(model, tensors["reference/inputs"][:TRIED].to(device), said["head"] or None, unit_pixels)
     origin = _origin(brought, said.get("factory"))
-    for what, stored, given in _differences(said, origin):
-        raise FedadeError(f"{path} belongs to a model with {what} {stored}, not {given}; load it with that model")
+    for key, what in (("structure", "tensors (names and shapes)"), ("weights", "weights"), ("head", "the head")):
+        if said[key] != origin[key]:
+            raise FedadeError(
+                f"{path} belongs to a model with {what} {said[key]}, not {origin[key]}; load it with that model"
+            )
     read = load_deployment(path, brought.network, Split(personal))
     return replace(read.to(device), parameters=brought.parameters, origin=origin)
 
@@ -94,11 +97,6 @@ def device_of(model: nn.Module) -> torch.device:
     tensors: Iterator[Tensor] = model.parameters() if isinstance(model, nn.Module) else iter(())
     first = next(tensors, None)
     return torch.device("cpu") if first is None else first.device
-
-
-def _differences(stored: Mapping[str, str], given: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    names = {"structure": "tensors (names and shapes)", "weights": "weights", "head": "the head"}
-    return ((told, stored[key], given[key]) for key, told in names.items() if stored[key] != given[key])
 
 
 def _origin(brought: Brought, factory: str | None) -> dict[str, str]:

@@ -19,13 +19,11 @@ from fedade.core.scenario import ClientReferences, Scenario
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset
 from fedade.data.registry import load, load_texts
-from fedade.data.tokenising import tokenised
+from fedade.data.texts import tokenised
 from fedade.models.text import is_text, tokeniser
 from fedade.scenarios.deploying import deploy
-from fedade.scenarios.labelled import client_rows
-from fedade.scenarios.partition import partition
-from fedade.scenarios.pool_features import PoolAt, PoolFeatures
-from fedade.scenarios.pools import corruption_names, pool_under_corruption
+from fedade.scenarios.partition import client_rows, partition
+from fedade.scenarios.pools import PoolAt, PoolFeatures, corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import TrainingProgress
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.stream_laws import STREAMS
@@ -45,7 +43,6 @@ def load_dataset(settings: ScenarioSettings, cache: Path) -> Dataset:
 
 
 def build_deployment(settings: ScenarioSettings, device: str, cache: Path, progress: TrainingProgress) -> Deployment:
-    """The deployment alone: read from the cache, or trained."""
     dataset = load_dataset(settings, cache)
     return deploy(dataset, partition(dataset, settings), settings, device, cache / "models", progress)
 
@@ -137,7 +134,6 @@ def build_testbed(
 def build_scenario(
     settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: TrainingProgress
 ) -> Scenario:
-    """The deployment (the same for every seed) and the streams of one seed."""
     return build_testbed(settings, device, cache, progress).scenario(settings.schedule, seed)
 
 

@@ -18,10 +18,9 @@ from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset, Labelled
 from fedade.models import MODELS, OF_TABLES, build, standardising
 from fedade.models.text import build_text, is_text
-from fedade.scenarios.labelled import refuse_too_many
 from fedade.scenarios.measuring import measured_deployment
 from fedade.scenarios.own_models import FILE, own_deployment
-from fedade.scenarios.partition import Partition, source_prior
+from fedade.scenarios.partition import Partition, refuse_too_many, source_prior
 from fedade.scenarios.pretraining import TrainingProgress, pretrain
 from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
 
@@ -81,16 +80,9 @@ def deploy(
                 storage.save_tensors(weights, trained, described)
         parameters = {name: value.to(device) for name, value in storage.load_tensors(weights)[0].items()}
         prior = torch.from_numpy(source_prior(settings.source, dataset.num_classes)).float()
-        held_out = parts.held_out
+        known, size = parts.held_out, settings.reference_size
         measured_deployment(
-            network.to(device),
-            split,
-            parameters,
-            held_out.inputs,
-            held_out.labels,
-            prior,
-            settings.reference_size,
-            device,
+            network.to(device), split, parameters, known.inputs, known.labels, prior, size, device
         ).save(path, described)
     deployed = load_deployment(path, network, split).to(device)
     encoded = deployed.network.encode(deployed.reference.inputs)
@@ -102,16 +94,12 @@ def _network(dataset: Dataset, trained: Labelled, settings: ScenarioSettings, re
     if holds not in _readable(settings.model):
         raise FedadeError(f"scenario.model: {settings.model} does not read the {holds} of {dataset.name}; use {wanted}")
     if holds == "texts":
-        return _text_network(dataset, settings, recipe)
+        if recipe.augment:
+            raise FedadeError("scenario.pretraining.augment: flips and shifts are for images; set it to false")
+        adapters = settings.text.model_dump(include={"rank", "alpha", "targets", "shared_layers", "first_layer"})
+        return build_text(settings.model, dataset.num_classes, **adapters, seed=recipe.seed)
     first = standardising(*_moments(trained), dataset.input_shape)
     return build(settings.model, dataset.input_shape, dataset.num_classes, first, recipe.seed)
-
-
-def _text_network(dataset: Dataset, settings: ScenarioSettings, recipe: PretrainingSettings) -> Network:
-    if recipe.augment:
-        raise FedadeError("scenario.pretraining.augment: flips and shifts are for images; set it to false")
-    adapters = settings.text.model_dump(include={"rank", "alpha", "targets", "shared_layers", "first_layer"})
-    return build_text(settings.model, dataset.num_classes, **adapters, seed=recipe.seed)
 
 
 def _kind_of_inputs(examples: Labelled) -> tuple[str, str]:

@@ -12,8 +12,8 @@ from fedade.core.deployment import Deployment, Reference
 from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
-from fedade.maths.priors.calibration import apply_temperature, fit_temperature
 from fedade.maths.priors.estimators import confusion_matrix
+from fedade.maths.priors.reweighting import apply_temperature, fit_temperature
 from fedade.maths.signals.dynamics import mean_feature
 
 MOST_AT_ONCE = 500
@@ -40,7 +40,8 @@ def measured_deployment(
     classes, passes = torch.from_numpy(labels), []
     at_once = max(1, min(MOST_AT_ONCE, 2**22 // max(1, int(np.prod(inputs.shape[1:])))))
     for rows in np.array_split(np.arange(len(inputs)), max(1, len(inputs) // at_once)):
-        passes.append(_passed(network, parameters, _rows(inputs, slice(rows[0], rows[-1] + 1)).to(device)))
+        passed = network.represent(parameters, _rows(inputs, slice(rows[0], rows[-1] + 1)).to(device))
+        passes.append((network.classify(parameters, passed).cpu(), network.summarise(passed).cpu()))
         if progress is not None:
             progress(int(rows[-1]) + 1, len(inputs))
     logits, features = (torch.cat(parts) for parts in zip(*passes, strict=True))
@@ -64,12 +65,6 @@ def measured_deployment(
 
 def _rows(inputs: NDArray[Any] | Tensor, rows: slice | NDArray[np.int64]) -> Tensor:
     return inputs[rows] if isinstance(inputs, Tensor) else torch.from_numpy(np.array(inputs[rows]))
-
-
-def _passed(network: Network, parameters: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits, and one vector per input."""
-    features = network.represent(parameters, inputs)
-    return network.classify(parameters, features).cpu(), network.summarise(features).cpu()
 
 
 def _reference_rows(labels: NDArray[np.int64], num_classes: int, size: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Models that users bring to a scenario with their weights: deployed as they are, never trained."""
+"""Models that users bring to a scenario with their weights, which are part of its identity: deployed, never trained."""
 
 import inspect
 import json
@@ -16,6 +16,7 @@ from fedade.core.identity import digest, tensor_bytes
 from fedade.core.split import Split
 from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset
+from fedade.data.registry import is_own, load
 from fedade.models.foreign import brought_module
 from fedade.models.splitting import bring
 from fedade.scenarios.bringing import TRIED, deploy_brought, load_brought, stored_origin
@@ -159,3 +160,26 @@ def _source(kind: type) -> bytes:
         return inspect.getsource(kind).encode()
     except (OSError, TypeError):
         return f"{kind.__module__}:{kind.__qualname__}".encode()
+
+
+def identified(settings: ScenarioSettings) -> ScenarioSettings:
+    """Settings that name the user's own weights and data; where they did already, others are refused."""
+    digests: dict[str, str | None] = {}
+    for name, (setting, measure) in _OWN.items():
+        stated, digests[name] = getattr(settings, name), measure(settings)
+        if stated not in (None, digests[name]):
+            raise FedadeError(
+                f"scenario.{setting}: {getattr(settings, setting)} has changed ({name} {stated} before, "
+                f"{digests[name]} now); bring the old one back, or start another run"
+            )
+    return settings.model_copy(update=digests)
+
+
+def _data_digest(settings: ScenarioSettings) -> str | None:
+    if not is_own(settings.dataset):
+        return None
+    dataset = load(settings.dataset, settings.data_dir)
+    return digest(*(array for part in (dataset.train, dataset.test) for array in (part.labels, part.inputs[:])))
+
+
+_OWN = {"data_digest": ("dataset", _data_digest), "weights_digest": ("model", weights_digest)}

@@ -1,11 +1,11 @@
 """What a scenario can be told: the dataset, the shift, the model and how it was trained."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from fedade.core.choices import hint
+from fedade.core.choices import StrictSettings, hint
 from fedade.data.texts import TextInput
 from fedade.maths.schedules import SCHEDULES
 
@@ -20,17 +20,11 @@ def _known_schedule(name: str) -> str:
     return name
 
 
-def _none_in_words(written: Any) -> Any:
-    return None if written == "none" else written
-
-
 ScheduleName = Annotated[str, AfterValidator(_known_schedule)]
 
 
-class PretrainingSettings(BaseModel):
+class PretrainingSettings(StrictSettings):
     """The recipe of the deployed model: SGD with Nesterov momentum, or AdamW, and a one-cycle rate."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(60, ge=1)
     batch_size: int = Field(64, ge=1)
@@ -45,10 +39,8 @@ class PretrainingSettings(BaseModel):
     """Largest norm of a step's gradient; None: gradients are taken as they are."""
 
 
-class TextSettings(BaseModel):
+class TextSettings(StrictSettings):
     """How texts are made and read, and which adapters a language model gets."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: TextInput = "evidence"
     """What a text is: a sentence that states the fact, a paraphrase, the bare pair, or the relation's template."""
@@ -65,10 +57,8 @@ class TextSettings(BaseModel):
     """Layers below the split between shared and personal adapters; None: the lower half."""
 
 
-class ScenarioSettings(BaseModel):
+class ScenarioSettings(StrictSettings):
     """A deployment and the streams that follow it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str = "digits"
     data_dir: Path | None = None
@@ -110,7 +100,9 @@ class ScenarioSettings(BaseModel):
     ships to all (docs/decisions/0020-own-reference.md)."""
     reference_size: int = Field(100, ge=1)
     """Labelled examples of each client, and of the set that ships with the deployment."""
-    pretraining: Annotated[PretrainingSettings | None, BeforeValidator(_none_in_words)] = PretrainingSettings()
+    pretraining: Annotated[
+        PretrainingSettings | None, BeforeValidator(lambda written: None if written == "none" else written)
+    ] = PretrainingSettings()
     """None, written `none`: the model is brought with its weights, and never trained."""
     text: TextSettings = TextSettings()
     """Settings of datasets and models that are text."""

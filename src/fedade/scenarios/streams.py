@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions import MAX_SEVERITY
+from fedade.core.threads import to_device
+from fedade.data.corruptions.registry import MAX_SEVERITY
 from fedade.maths.schedules import SCHEDULES
 from fedade.maths.shift_weights import weights as schedule_weights
-from fedade.scenarios.pool_features import PoolAt, PoolFeatures
+from fedade.scenarios.pools import PoolAt, PoolFeatures
 from fedade.scenarios.settings import ScenarioSettings
 
 
@@ -96,7 +96,6 @@ class ShiftStreams:
         return np.concatenate(self.rows_by_class)[places], labels
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches of some clients at a timestep (1..T)."""
         rows, labels = self.rows(clients, timestep, purpose)
         conditions = self.conditions(clients, timestep, purpose)
         gathered = partial(self._gathered, conditions, rows)

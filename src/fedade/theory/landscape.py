@@ -1,6 +1,6 @@
-"""Gradients and curvatures of the true loss where a run came by, for the constants of the paper's theorems."""
+"""The models behind methods' states, and the true loss around them: gradients and curvatures for the theorems."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,20 +8,81 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vjp, vmap
 from torch.nn.functional import cross_entropy
 
+from fedade.core import tree
+from fedade.core.deployment import Deployment
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
-from fedade.theory.client_models import ClientModels
-from fedade.theory.equations.power_iteration import largest_singular_value
+from fedade.core.tree import Tree
+from fedade.theory.equations.convergence import largest_singular_value
 
 GRADIENT_SAMPLES = 64
 """Samples per client whose own gradients are measured."""
+
 CURVATURE_CLIENTS, CURVATURE_SAMPLES = 2, 100
 """Clients at whose models curvatures are measured, and their samples: each costs some fifty gradients."""
+
 _ITERATIONS = 8
 _CHUNK = 16
 
 Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
+
+
+class ClientModels(NamedTuple):
+    """What some clients compute with: deployed, under `shared`, under `own`."""
+
+    deployment: Deployment
+    shared: dict[str, Tensor]
+    own: dict[str, Tensor]
+    """`[c, ...]`"""
+
+    def model_with(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {**self.deployment.parameters, **self.shared, **own}
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything differs, or may differ, from what was deployed."""
+        return bool(self.own or self.shared)
+
+    @property
+    def has_common_body(self) -> bool:
+        return not any(name.startswith("body.") for name in self.own)
+
+    def trainable(self, clients: int) -> dict[str, Tensor]:
+        """What gradient steps may move, of every client, `[c, ...]`."""
+        common = {**self.deployment.parameters, **self.shared}
+        return {
+            name: self.own[name] if name in self.own else common[name].expand(clients, *common[name].shape)
+            for name in sorted(self.deployment.network.trainable())
+        }
+
+    def distances(self, clients: int) -> Tensor:
+        start = self.deployment.parameters
+        moved = [(value - start[name]).flatten(1) for name, value in self.trainable(clients).items()]
+        lengths: Tensor = torch.linalg.vector_norm(torch.cat(moved, 1), dim=1)
+        return lengths
+
+
+def client_models(deployment: Deployment, clients: Tree, server: Tree) -> ClientModels | None:
+    """The models of the clients whose states these are; None where a state holds several candidates.
+
+    A tensor belongs to the model if its place in the state ends with a parameter's name and it has its shape. Teachers,
+    ensembles and a velocity have those too, and nothing tells which of them is the model. Models are looked at with
+    their running statistics, also those of methods whose passes use the batch's own.
+    """
+    shared, own = _parameters(deployment, server, 0), _parameters(deployment, clients, 1)
+    return None if shared is None or own is None else ClientModels(deployment, shared, own)
+
+
+def _parameters(deployment: Deployment, state: Tree, axes: int) -> dict[str, Tensor] | None:
+    parameters: dict[str, Tensor] = {}
+    for place, leaf in tree.to_named(state, "").items():
+        for name, deployed in deployment.parameters.items():
+            if place.endswith(f"['{name}']"):
+                if name in parameters or leaf.shape[axes:] != deployed.shape:
+                    return None
+                parameters[name] = leaf
+    return parameters
 
 
 class Slopes(NamedTuple):
@@ -74,7 +135,6 @@ class Landscape:
         return loss
 
     def slopes(self) -> Slopes:
-        """Losses and gradients of all clients."""
         measured = [grad_and_value(self._loss_on(client, slice(None)))(own) for client, own in enumerate(self.points)]
         shared = torch.stack([_flat(gradient, self.shared) for gradient, _ in measured])
         personal = torch.stack([_flat(gradient, self.personal) for gradient, _ in measured])
@@ -87,7 +147,6 @@ class Landscape:
         )
 
     def steepness(self) -> Steepness:
-        """The largest gradients of samples, and curvatures at some clients' models."""
         squares = torch.stack([self._sample_squares(client) for client in range(len(self.points))])
         means = torch.tensor([self._mean_squares(client) for client in range(len(self.points))]).to(squares)
         variances = (squares.mean(1) - means).clamp_min(0).amax(0)

@@ -28,8 +28,14 @@ from fedade.theory.equations.path_lengths import (
     surrogate_error_bound,
 )
 from fedade.theory.equations.recovery import recovery
-from fedade.theory.equations.regret import dynamic_regret, interval_regret
-from fedade.theory.equations.regret_bound import BoundConstants, bound_terms, optimal_rate, optimal_rate_order
+from fedade.theory.equations.regret_bound import (
+    BoundConstants,
+    bound_terms,
+    dynamic_regret,
+    interval_regret,
+    optimal_rate,
+    optimal_rate_order,
+)
 from fedade.theory.oracle import Oracle
 from fedade.theory.replay import Replay, Summaries
 
@@ -128,7 +134,6 @@ def _paths(oracle: Oracle, recorded: RecordedRun, summaries: Summaries) -> Measu
 
 
 def _regrets(oracle: Oracle, seen: Replay) -> Measures:
-    """Regret against every comparator, within the run and within its periods."""
     weights = torch.from_numpy(oracle.weights)
     regrets = {
         "loss": _weighted_mean(seen.losses.cross_entropy, weights),

@@ -8,16 +8,17 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from fedade.core.choices import StrictSettings
 from fedade.core.deployment import Deployment
-from fedade.core.devices import to_device
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
+from fedade.core.threads import to_device
 from fedade.maths.priors.reweighting import reweight
-from fedade.maths.signals.directions import directions
+from fedade.maths.signals.dynamics import directions
 from fedade.parts.priors import calibrated_probabilities
 from fedade.scenarios.streams import ShiftStreams
 from fedade.theory.equations.logistic_head import fit_logistic_head, head_probabilities
@@ -31,10 +32,8 @@ _VIEWS_KEPT = 16
 """Views of the pool whose features are kept."""
 
 
-class TheorySettings(BaseModel):
+class TheorySettings(StrictSettings):
     """How much is measured; the rest of a run is looked at through its trace."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     clients: int = Field(8, ge=1)
     """Clients whose losses and features are measured, drawn once."""
@@ -58,7 +57,6 @@ class Losses(NamedTuple):
 
     @classmethod
     def over_time(cls, means: Sequence[tuple[Tensor, Tensor]]) -> "Losses":
-        """Losses `[c, t]` from the clients' losses at every timestep."""
         return cls(*(torch.stack(parts, -1) for parts in zip(*means, strict=True)))
 
 
@@ -70,7 +68,6 @@ def losses(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mean_losses(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Means over the samples of each client, `[c]`."""
     cross_entropy, error = losses(probabilities, labels)
     return cross_entropy.mean(-1), error.mean(-1)
 
@@ -174,7 +171,6 @@ class Oracle:
         return self._heads[key]
 
     def _pool_features(self, view: View) -> tuple[Tensor, Tensor]:
-        """Features of the whole pool under the deployed model, and its labels."""
         by_class = self.streams.rows_by_class
         labels = np.repeat(np.arange(len(by_class)), [len(rows) for rows in by_class])
         if view not in self._features:
@@ -187,12 +183,10 @@ class Oracle:
 
 
 def deployed_features(deployment: Deployment, inputs: Tensor) -> Tensor:
-    """One vector per input, from the deployed model."""
     return deployment.network.summarise(deployment.network.represent(deployment.parameters, inputs))
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """A function of rows, some at a time."""
     return torch.cat([function(chunk) for chunk in torch.split(rows, _CHUNK)])
 
 

@@ -16,8 +16,7 @@ from fedade.core.tree import Tree
 from fedade.engine.clock import Clock, World
 from fedade.engine.steps import ClientMap
 from fedade.maths.signals import dynamics
-from fedade.theory.client_models import ClientModels, client_models
-from fedade.theory.landscape import Landscape, Slopes, Steepness
+from fedade.theory.landscape import ClientModels, Landscape, Slopes, Steepness, client_models
 from fedade.theory.oracle import Losses, Oracle, deployed_features, in_chunks, losses, mean_losses
 
 

@@ -1,6 +1,5 @@
 """What the paper's theory says of finished runs: signals, path lengths, regret, bound, ceiling, recovery."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Report
+from fedade.core.identity import digest
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
@@ -24,10 +24,9 @@ from fedade.reporting.figures import save
 from fedade.reporting.outcomes import Label
 from fedade.runner.clocks import build_clock, client_maps
 from fedade.scenarios.building import build_testbed
-from fedade.theory.figures import regret_over_signal, regret_over_time
 from fedade.theory.measures import RecordedRun, measures_of, panel
 from fedade.theory.oracle import Oracle, TheorySettings, oracle_of
-from fedade.theory.page import theory_markdown
+from fedade.theory.page import regret_over_signal, regret_over_time, theory_markdown
 from fedade.theory.replay import replay
 from fedade.theory.results import COMPARATORS, TheoryResult, theory_csv
 
@@ -126,7 +125,7 @@ def _address(track: _Track, settings: TheorySettings) -> str:
     method = _configured(track).model_dump(mode="json")
     run = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.protocol.model_dump(mode="json")]
     text = json.dumps([*run, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
-    return hashlib.blake2b(text.encode() + track.case.trace.read_bytes(), digest_size=12).hexdigest()
+    return digest(text.encode(), track.case.trace.read_bytes())
 
 
 def _measure(track: _Track, settings: TheorySettings, oracles: dict[str, Oracle]) -> dict[str, float]:

@@ -11,11 +11,11 @@ from torch import Tensor
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.scenario import ClientReferences, Scenario
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions import MAX_SEVERITY
+from fedade.data.corruptions.registry import MAX_SEVERITY
 from fedade.data.disturbances import disturbed
-from fedade.scenarios.labelled import client_rows
 from fedade.scenarios.measuring import measured_deployment
-from fedade.scenarios.pool_features import PoolAt
+from fedade.scenarios.partition import client_rows
+from fedade.scenarios.pools import PoolAt
 from fedade.scenarios.settings import Kind, ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
 

@@ -10,7 +10,7 @@ from torch.func import grad
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.method import Method
 from fedade.core.scenario import Scenario
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, estimated_risk
 from fedade.methods.fed_ade import FedAde
 from fedade.parts.rates import Paces, RateBounds
 from fedade.scenarios.streams import ShiftStreams

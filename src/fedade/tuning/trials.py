@@ -50,6 +50,12 @@ class Attempt:
         """What is compared: accuracy, less what adapting costs where nothing happens."""
         return self.accuracy - HARM * max(0.0, -self.at_rest - TOLERATED)
 
+    def as_plain(self) -> dict[str, Any]:
+        """As JSON has it, which knows no NaN."""
+        figures = {"accuracy": self.accuracy, "at_rest": self.at_rest, "score": self.score}
+        plain = {name: None if math.isnan(value) else value for name, value in figures.items()}
+        return {**plain, "settings": self.settings}
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -61,20 +67,11 @@ class Tuning:
     """Accuracy of the deployed model where the same data drifted."""
 
     def save(self, path: Path) -> None:
-        """Store it as JSON."""
-        trials = [
-            {
-                "settings": trial.settings,
-                "accuracy": _or_none(trial.accuracy),
-                "at_rest": _or_none(trial.at_rest),
-            }
-            for trial in self.trials
-        ]
+        trials = [trial.as_plain() for trial in self.trials]
         storage.write_json(path, {"chosen": self.chosen, "source": self.source, "trials": trials})
 
     @classmethod
     def load(cls, path: Path) -> "Tuning":
-        """Read what `save` wrote."""
         stored = storage.read_json(path)
         trials = tuple(
             Attempt(trial["settings"], _or_nan(trial["accuracy"]), _or_nan(trial["at_rest"]))
@@ -185,17 +182,11 @@ def _drifts(rows: Rows) -> NDArray[np.bool_]:
 
 
 def _changes(before: Method, after: Method) -> Settings:
-    """Settings in which two configurations of a method differ."""
     return {name: value for name, value in after if value != getattr(before, name)}
 
 
 def _plain(settings: Settings) -> Settings:
-    """Settings as they are written to files."""
     return {name: value.model_dump() if hasattr(value, "model_dump") else value for name, value in settings.items()}
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _or_nan(value: Any) -> float:

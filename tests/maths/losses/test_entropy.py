@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from torch.func import grad, vmap
 
-from fedade.maths.losses.entropy import entropy, entropy_from_logits
+from fedade.maths.losses import entropy, entropy_from_logits
 
 from ..samples import QUICK, vectors
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import grad, vmap
 
-from fedade.maths.losses.pseudo_labels import (
+from fedade.maths.losses import (
     balanced_sample,
     class_balanced,
     class_means,

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fedade.maths.losses.risks import class_weights, estimated_risk
+from fedade.maths.losses import class_weights, estimated_risk
 
 from ..samples import QUICK, generator, labels, seeds, softmax_batch
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from fedade.maths.online.hedging import draw_experts, hedge, hedge_drawn, mixture
+from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
 
 from ..samples import QUICK, generator, is_distribution, seeds, softmax_batch
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from torch.func import vmap
 from torch.nn.functional import cross_entropy
 
-from fedade.maths.priors.calibration import apply_temperature, fit_temperature
+from fedade.maths.priors.reweighting import apply_temperature, fit_temperature
 
 from ..samples import QUICK, generator, labels, seeds
 

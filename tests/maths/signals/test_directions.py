@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from torch.func import grad
 
-from fedade.maths.signals.directions import SHORTEST, directions
+from fedade.maths.signals.dynamics import SHORTEST, directions
 
 from ..samples import QUICK, vectors
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedade.maths.signals.rates import adaptive_rate
+from fedade.maths.signals.dynamics import adaptive_rate
 
 from ..samples import QUICK, unit_interval
 

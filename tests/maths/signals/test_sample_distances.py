@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from fedade.maths.signals.directions import directions
-from fedade.maths.signals.sample_distances import (
+from fedade.maths.signals.distances import (
     energy_distance,
     kernel_discrepancy,
     mean_coordinate,
     sliced_wasserstein,
 )
+from fedade.maths.signals.dynamics import directions
 
 from ..samples import QUICK, generator, seeds
 

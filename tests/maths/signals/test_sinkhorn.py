@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from torch.func import vmap
 
-from fedade.maths.signals.sinkhorn import BLUR, class_costs, sinkhorn_divergence
+from fedade.maths.signals.distances import BLUR, class_costs, sinkhorn_divergence
 
 from ..samples import QUICK, generator, seeds, softmax_batch
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedade.maths.online.hedging import hedge
-from fedade.methods.atlas.method import Atlas
+from fedade.maths.hedging import hedge
+from fedade.methods.atlas import Atlas
 from fedade.methods.source import Source
 
 from ...helpers import Rows, begin, final_world, mean, predict, run

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.methods.atlas.step_sizes import released_pool, single_step_size, theorem_pool
+from fedade.methods.atlas import released_pool, single_step_size, theorem_pool
 
 from ...maths.samples import QUICK
 

@@ -6,11 +6,10 @@ import torch
 
 from fedade.core.normalisation import Statistics
 from fedade.methods.fed_ade_plus import method as fed_ade_plus
-from fedade.methods.fed_ade_plus.biases import UNCORRECTED_BIAS, uncorrected_bias, unexplained
-from fedade.methods.fed_ade_plus.class_moments import expected_under
+from fedade.methods.fed_ade_plus.class_moments import expected_under, reference_moments
+from fedade.methods.fed_ade_plus.corrected_normalisation import UNCORRECTED_BIAS, uncorrected_bias, unexplained
 from fedade.methods.fed_ade_plus.layer_statistics import SeenLayer
 from fedade.methods.fed_ade_plus.method import FedAdePlus
-from fedade.methods.fed_ade_plus.reference_moments import reference_moments
 
 from ...helpers import begin, context
 

@@ -7,7 +7,15 @@ from torch import nn
 
 from fedade.core import tree
 from fedade.core.normalisation import batch_statistics
-from fedade.methods.fed_ade_plus.class_moments import believed, class_moments, expected_under
+from fedade.methods.fed_ade_plus.class_moments import (
+    FEATURES,
+    believed,
+    class_moments,
+    expected_under,
+    layer_groups,
+    plain_layers,
+    reference_moments,
+)
 from fedade.methods.fed_ade_plus.conditions import Residual
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
     at_most,
@@ -19,7 +27,6 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     surer,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
-from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 
 from ...helpers import context
 from ...parts.networks import with_body

@@ -6,9 +6,9 @@ import torch
 from torch.func import vmap
 
 from fedade.maths.priors.reweighting import reweight
+from fedade.methods.fed_ade_plus.class_moments import layer_groups
 from fedade.methods.fed_ade_plus.corrected_normalisation import corrected_pass
 from fedade.methods.fed_ade_plus.method import FedAdePlus
-from fedade.methods.fed_ade_plus.reference_moments import layer_groups
 from fedade.parts.priors import deployed_probabilities
 
 from ...helpers import Seen, begin, context, final_world, mean, observe, predict, run

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from torch.func import grad
 
-from fedade.methods.fed_ccfa.anchors import alignment_loss
+from fedade.methods.fed_ccfa.clusters import alignment_loss
 
 from ...maths.samples import QUICK, generator, seeds
 

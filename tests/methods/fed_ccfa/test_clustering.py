@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN
 
-from fedade.methods.fed_ccfa.clustering import cluster_means, mean_absolute_difference_of_distances, same_cluster
+from fedade.methods.fed_ccfa.clusters import cluster_means, mean_absolute_difference_of_distances, same_cluster
 
 from ...maths.samples import QUICK, generator, seeds
 

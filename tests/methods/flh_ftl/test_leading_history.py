@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedade.methods.flh_ftl.leading_history import follow, forecast, no_history
+from fedade.methods.flh_ftl import follow, forecast, no_history
 
 from ...maths.samples import QUICK, generator, is_distribution, seeds, softmax_batch
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedade.core.scenario import Scenario
-from fedade.methods.flh_ftl.method import FlhFtl
+from fedade.methods.flh_ftl import FlhFtl
 from fedade.methods.fth import Fth
 from fedade.methods.prior_reweighting import PriorReweighting
 

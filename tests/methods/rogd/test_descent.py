@@ -4,7 +4,7 @@ from hypothesis import given
 from torch.func import jacrev
 
 from fedade.maths.priors.reweighting import reweight
-from fedade.methods.rogd.descent import class_error_slopes, project_above, steepest_slope
+from fedade.methods.rogd import class_error_slopes, project_above, steepest_slope
 
 from ...maths.samples import QUICK, generator, is_distribution, labels, seeds, softmax_batch
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedade.methods.rogd.descent import class_error_slopes
-from fedade.methods.rogd.method import Rogd
+from fedade.methods.rogd import Rogd, class_error_slopes
 from fedade.methods.source import Source
 from fedade.parts.priors import deployed_probabilities
 

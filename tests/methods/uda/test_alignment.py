@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import grad, vmap
 
-from fedade.methods.uda.alignment import coral_distance
+from fedade.methods.uda import coral_distance
 
 from ...maths.samples import QUICK, generator, seeds
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedade.methods.uda.method import Uda
+from fedade.methods.uda import Uda
 
 from ...helpers import begin, observe
 

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch.func import grad
 
-from fedade.maths.losses.entropy import entropy
-from fedade.methods.unida.method import Unida
+from fedade.maths.losses import entropy
+from fedade.methods.unida import Unida
 from fedade.parts.domain_pairs import Embedded
 
 from ...helpers import begin, observe, predict

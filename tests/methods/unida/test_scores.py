@@ -3,7 +3,7 @@ import math
 import torch
 from torch.func import grad
 
-from fedade.methods.unida.scores import entropy_separation, middle_entropy, prototype_similarities
+from fedade.methods.unida import entropy_separation, middle_entropy, prototype_similarities
 
 from ...maths.samples import is_distribution
 

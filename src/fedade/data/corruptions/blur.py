@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
-from fedade.data.corruptions.draws import Draws
-from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import ByteImages, Unit, gathered, gaussian, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Draws, Unit, cv2, gathered, gaussian, levels, unit
 
 
 def gaussian_blur(images: ByteImages, _draws: Draws, sigma: float) -> ByteImages:

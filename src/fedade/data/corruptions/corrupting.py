@@ -1,13 +1,15 @@
-"""Corrupt images: the checks, and the work spread over threads."""
+"""Corrupt images: the checks, the work spread over threads, and what is kept on disk, so that it is made once."""
 
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions.draws import Draws
-from fedade.data.corruptions.pixels import ByteImages
+from fedade.data.corruptions.pixels import ByteImages, Draws
 from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY
 
 SMALLEST_SIDE, LARGEST_SIDE = 16, 128
@@ -15,6 +17,9 @@ SMALLEST_SIDE, LARGEST_SIDE = 16, 128
 
 # Small enough for the processor's cache, large enough that calls cost little.
 _CHUNK = 128
+
+ALGORITHM_VERSION = 1
+"""Raised whenever a corruption's pixels change, so that older cached images are not used again."""
 
 
 def corrupt(images: ByteImages, name: str, severity: int, seed: int = 0) -> ByteImages:
@@ -56,7 +61,8 @@ def check_request(images: ByteImages, name: str, severity: int, seed: int) -> No
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
         given = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
         raise FedadeError(f"images to corrupt are {given}; pass a uint8 array with levels 0..255")
-    if images.ndim != 4 or images.shape[3] != 3 or not _sides_allowed(images.shape[1:3]):
+    sides_allowed = all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in images.shape[1:3])
+    if images.ndim != 4 or images.shape[3] != 3 or not sides_allowed:
         raise FedadeError(
             f"images to corrupt have shape {list(images.shape)}; pass [N, height, width, 3] "
             f"with sides from {SMALLEST_SIDE} to {LARGEST_SIDE} pixels"
@@ -67,5 +73,41 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _sides_allowed(sides: tuple[int, ...]) -> bool:
-    return all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides)
+def digest_of(images: ByteImages) -> str:
+    """A name that two arrays of images share only if they are the same."""
+    digest = hashlib.blake2b(f"{images.shape}/".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(images).data)
+    return digest.hexdigest()
+
+
+def corrupted_pool(
+    images: ByteImages, name: str, severity: int, seed: int, cache_dir: Path | None, digest: str | None = None
+) -> ByteImages:
+    """What `corrupt` returns, as a read-only memory map of a file in `cache_dir`, if one is given.
+
+    The file is named by a hash of all that determines it; who asks for many corruptions of the same images computes
+    their `digest` once. It appears whole or not at all, and is made anew when it was truncated or is not the array it
+    should be.
+    """
+    check_request(images, name, severity, seed)
+    if cache_dir is None or severity == 0:
+        return corrupt(images, name, severity, seed)
+    identity = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
+    path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}.npy"
+    cached = _memory_map(path, images.shape)
+    if cached is None:
+        storage.write_array(path, corrupt(images, name, severity, seed))
+        cached = _memory_map(path, images.shape)
+    if cached is None:
+        raise FedadeError(f"cached images {path} cannot be read back; check the disk, or use another cache")
+    return cached
+
+
+def _memory_map(path: Path, shape: tuple[int, ...]) -> ByteImages | None:
+    """The array in the file, or None where the file is missing, cut short or another array."""
+    try:
+        array: ByteImages = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    is_ours = isinstance(array, np.memmap) and array.dtype == np.uint8 and array.shape == shape
+    return array if is_ours else None

@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedade.data.corruptions.draws import Draws
-from fedade.data.corruptions.opencv import cv2
-from fedade.data.corruptions.pixels import ByteImages, Unit, gathered, gaussian, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Draws, Unit, cv2, gathered, gaussian, levels, unit
 
 _DEPTH_OF_RED = np.array([0, 1, 1], dtype=np.float32)
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fedade.data.corruptions.draws import Draws
-from fedade.data.corruptions.pixels import ByteImages, levels, unit
+from fedade.data.corruptions.pixels import ByteImages, Draws, levels, unit
 
 
 def gaussian_noise(images: ByteImages, draws: Draws, scale: float) -> ByteImages:

@@ -1,13 +1,22 @@
-"""Images as 8-bit levels and as floats in [0, 1], and the blur that several corruptions share.
+"""Images as 8-bit levels and as floats in [0, 1], the blur that several corruptions share, and random numbers that
+belong to an image, not to its place in an array.
 
 Axes: N images, H rows, W columns, C channels (red, green, blue).
 """
 
-from typing import Literal, TypeVar
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
+
+from fedade.core.importing import OptionalModule
+
+cv2: Any = OptionalModule("cv2", "vision")
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -20,6 +29,8 @@ Unit = NDArray[np.float32]
 # The reference truncates. The guard keeps a float that misses its integer by rounding from losing a
 # level, which would differ between processors; float32 rounding of a level is below 1e-4.
 _TRUNCATION_GUARD = np.float32(1e-3)
+
+Shape = tuple[int, ...]
 
 
 def unit(images: ByteImages) -> Unit:
@@ -47,3 +58,46 @@ def gaussian(
     sigmas = (0.0, sigma, sigma) + (0.0,) * (layers.ndim - 3)
     blurred: Unit = ndimage.gaussian_filter(layers, sigmas, mode=mode, truncate=truncate)
     return blurred
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Independent draws for each of N images, addressed by (image bytes, address).
+
+    One counter-based generator per image, keyed by a hash, so neighbours, order and chunking cannot
+    change what an image receives. Every draw has the image as its first axis.
+    """
+
+    images: ByteImages
+    address: str
+
+    @cached_property
+    def _generators(self) -> tuple[np.random.Generator, ...]:
+        return tuple(_generator(image, self.address) for image in self.images)
+
+    def normal(self, shape: Shape) -> Unit:
+        return self._stacked(shape, lambda generator: generator.standard_normal(shape, dtype=np.float32))
+
+    def uniform(self, shape: Shape, low: float = 0.0, high: float = 1.0) -> Unit:
+        unscaled = self._stacked(shape, lambda generator: generator.random(shape, dtype=np.float32))
+        return np.float32(low) + np.float32(high - low) * unscaled
+
+    def integers(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Uniform among 0 .. bound - 1 for each of the bounds, `[N, *bounds.shape]`."""
+        return np.stack([generator.integers(bounds) for generator in self._generators])
+
+    def poisson(self, means: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Poisson counts with the given means `[N, ...]`."""
+        return np.stack([generator.poisson(mean) for generator, mean in zip(self._generators, means, strict=True)])
+
+    def _stacked(self, shape: Shape, draw: Callable[[np.random.Generator], Unit]) -> Unit:
+        drawn = np.empty((len(self.images), *shape), dtype=np.float32)
+        for row, generator in enumerate(self._generators):
+            drawn[row] = draw(generator)
+        return drawn
+
+
+def _generator(image: ByteImages, address: str) -> np.random.Generator:
+    digest = hashlib.blake2b(f"{address}/{image.shape}/".encode(), digest_size=16)
+    digest.update(image.tobytes())
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest.digest(), "little")))

@@ -7,7 +7,7 @@ from fedade.data.readers.cifar_pickle import CifarBatches
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.specs import CorruptedSpec, ImageSpec
 
-_FILES10 = published_files("""
+_FILES10 = """
 17552826 sha256:aa1053d9643e0fea952447ec183b29b176f3377afffa5438310d9e163924a3b7 train-00000-of-00005.parquet
 17598623 sha256:ebf32b7ddd2944603146bf7001d257f26e092d57eda1ba5bf7975ea67a55befc train-00001-of-00005.parquet
 17600962 sha256:047ce0364268bcc05b30b92c2db90a0f8728844b931aad48e8eef5306406d6fd train-00002-of-00005.parquet
@@ -21,9 +21,9 @@ _FILES10 = published_files("""
 31035623 md5:482c414d41f54cd18b22e5b47cb7c3cb data_batch_5
 31035526 md5:40351d587109b95175f43aff81a1287e test_batch
 158 md5:5ff9c542aee3614f3951f8cda6e48888 batches.meta
-""")
+"""
 
-_FILES100 = published_files("""
+_FILES100 = """
 17630301 sha256:f1829aebf0555b7b80fdef79e0037d20ddf7672e640573a41f663cfb7781cbf4 train-00000-of-00005.parquet
 18163630 sha256:6574ee4f76d5174324079b3ac9c45276a6b6688acb249c7e78440b3a45cd2fd1 train-00001-of-00005.parquet
 18069042 sha256:cedf0594f0012c10170ab6fcf99183a328f7213c81fd043eac803140a1d4068a train-00002-of-00005.parquet
@@ -31,94 +31,54 @@ _FILES100 = published_files("""
 155249918 md5:16019d7e3df5f24257cddd939b257f8d train
 31049918 md5:f0ef6b0ae62326f3e7ffdfab6717acfc test
 1461 md5:7973b15100ade9c7d40fb424638fde48 meta
-""")
+"""
 
-CIFAR10 = ImageSpec(
-    name="cifar10",
-    num_classes=10,
-    train_images=50_000,
-    test_images=10_000,
-    layouts=(
-        DiskLayout(
-            folders=(
-                "cifar10/plain_text",
-                "plain_text",
-                "cifar10",
-                "datasets--uoft-cs--cifar10/snapshots/*/plain_text",
-                ".",
-            ),
-            holds="cifar10/plain_text/train-*.parquet and test-*.parquet",
-            reader=ParquetShards(image="img", label="label", num_classes=10),
-        ),
-        DiskLayout(
-            folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."),
-            holds="cifar-10-batches-py/",
-            reader=CifarBatches(
-                train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-                test="test_batch",
-                labels="labels",
-                meta="batches.meta",
-                names="label_names",
-                num_classes=10,
-            ),
-        ),
+
+def _cifar(
+    parquet: ParquetShards, folders: tuple[str, ...], pickles: CifarBatches, unpacked: str, digest: str, published: str
+) -> ImageSpec:
+    """As the Hugging Face hub stores it, in the first of the folders, and as its authors do."""
+    classes = parquet.num_classes
+    name, files = f"cifar{classes}", published_files(published)
+    archive = Archive(f"https://www.cs.toronto.edu/~kriz/cifar-{classes}-python.tar.gz", f"sha256:{digest}", unpacked)
+    layouts = (
+        DiskLayout(folders, f"{folders[0]}/train-*.parquet and test-*.parquet", parquet),
+        DiskLayout((unpacked, f"{name}/{unpacked}", "."), f"{unpacked}/", pickles),
+    )
+    return ImageSpec(name, classes, 50_000, 10_000, layouts, archive, files)
+
+
+CIFAR10 = _cifar(
+    ParquetShards("img", "label", 10),
+    ("cifar10/plain_text", "plain_text", "cifar10", "datasets--uoft-cs--cifar10/snapshots/*/plain_text", "."),
+    CifarBatches(
+        train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+        test="test_batch",
+        labels="labels",
+        meta="batches.meta",
+        names="label_names",
+        num_classes=10,
     ),
-    archive=Archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-        "cifar-10-batches-py",
-    ),
-    published=_FILES10,
+    "cifar-10-batches-py",
+    "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    _FILES10,
 )
 
-CIFAR100 = ImageSpec(
-    name="cifar100",
-    num_classes=100,
-    train_images=50_000,
-    test_images=10_000,
-    layouts=(
-        DiskLayout(
-            folders=("cifar100/cifar100", "cifar100", "datasets--uoft-cs--cifar100/snapshots/*/cifar100", "."),
-            holds="cifar100/train-*.parquet and test-*.parquet",
-            reader=ParquetShards(image="img", label="fine_label", num_classes=100),
-        ),
-        DiskLayout(
-            folders=("cifar-100-python", "cifar100/cifar-100-python", "."),
-            holds="cifar-100-python/",
-            reader=CifarBatches(
-                train=("train",),
-                test="test",
-                labels="fine_labels",
-                meta="meta",
-                names="fine_label_names",
-                num_classes=100,
-            ),
-        ),
-    ),
-    archive=Archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-        "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-        "cifar-100-python",
-    ),
-    published=_FILES100,
+CIFAR100 = _cifar(
+    ParquetShards("img", "fine_label", 100),
+    ("cifar100/cifar100", "cifar100", "datasets--uoft-cs--cifar100/snapshots/*/cifar100", "."),
+    CifarBatches(("train",), "test", "fine_labels", "meta", "fine_label_names", 100),
+    "cifar-100-python",
+    "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+    _FILES100,
 )
 
-CIFAR10_C = CorruptedSpec(
-    name="cifar10-c",
-    clean=CIFAR10,
-    folders=("CIFAR-10-C", "cifar10-c"),
-    archive=Archive(
-        "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar", "md5:56bf5dcef84df0e2308c6dcbcbbd8499", "CIFAR-10-C"
-    ),
-)
 
-CIFAR100_C = CorruptedSpec(
-    name="cifar100-c",
-    clean=CIFAR100,
-    folders=("CIFAR-100-C", "cifar100-c"),
-    archive=Archive(
-        "https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",
-        "md5:11f0ed0f1191edbf9fa23466ae6021d3",
-        "CIFAR-100-C",
-    ),
-)
+def _corrupted(clean: ImageSpec, record: int, digest: str) -> CorruptedSpec:
+    folder = f"CIFAR-{clean.num_classes}-C"
+    archive = Archive(f"https://zenodo.org/records/{record}/files/{folder}.tar", f"md5:{digest}", folder)
+    return CorruptedSpec(f"{clean.name}-c", clean, (folder, f"{clean.name}-c"), archive)
+
+
+CIFAR10_C = _corrupted(CIFAR10, 2535967, "56bf5dcef84df0e2308c6dcbcbbd8499")
+CIFAR100_C = _corrupted(CIFAR100, 3555552, "11f0ed0f1191edbf9fa23466ae6021d3")

@@ -6,7 +6,7 @@ adaptation; with a fixed level of sensor noise there is something to adapt.
 
 import numpy as np
 
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.core.seeds import Seeds
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.specs import BundledSpec

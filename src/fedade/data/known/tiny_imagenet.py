@@ -3,8 +3,8 @@
 from fedade.data.checksums import published_files
 from fedade.data.download import Archive
 from fedade.data.locate import DiskLayout
+from fedade.data.readers.folders import TinyFolder
 from fedade.data.readers.parquet import ParquetShards
-from fedade.data.readers.tiny_folder import TinyFolder
 from fedade.data.specs import ImageSpec
 
 _FILES = published_files("""

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.data.assembly import assemble
 from fedade.data.checksums import damaged
-from fedade.data.dataset import Dataset, Labelled
-from fedade.data.labels import checked_labels
+from fedade.data.dataset import Dataset, Labelled, assemble, checked_labels
 from fedade.data.readers.cifar_c import load_array
 
 Part = tuple[NDArray[np.generic], NDArray[np.generic], Path]

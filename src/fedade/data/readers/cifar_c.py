@@ -16,12 +16,10 @@ from fedade.data.corruptions.registry import MAX_SEVERITY, PUBLISHED
 
 
 def recognises(folder: Path) -> bool:
-    """Whether the folder holds the array of any corruption."""
     return bool(files(folder))
 
 
 def files(folder: Path) -> list[Path]:
-    """The arrays of corruptions in the folder."""
     return [path for name in PUBLISHED if (path := folder / f"{name}.npy").is_file()]
 
 

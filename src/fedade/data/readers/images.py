@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedade.core.errors import FedadeError
-from fedade.data.assembly import require_one_shape
 from fedade.data.checksums import one_line
-from fedade.data.labels import require_every_class
+from fedade.data.dataset import require_every_class, require_one_shape
 
 ImageShape = tuple[int, int, int]
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -80,7 +79,6 @@ def from_files(paths: list[Path], labels: NDArray[np.int64], size: int | None = 
 
 
 def image_shape(image: Encoded) -> ImageShape:
-    """`(3, height, width)` of one image."""
     _, height, width = image.pixels().shape
     return 3, height, width
 

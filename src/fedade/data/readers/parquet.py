@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
 from fedade.data.checksums import damaged
-from fedade.data.labels import checked_labels
+from fedade.data.dataset import checked_labels
 from fedade.data.readers.images import Encoded, ImageReading, Undecoded, decode_into, image_shape
 
 ROWS_PER_READ = 1024
@@ -28,7 +28,6 @@ class ParquetShards:
     test: str = "test"
 
     def recognises(self, folder: Path) -> bool:
-        """Whether the folder holds training shards with these columns; an unreadable shard counts."""
         shards = _shards(folder, "train")
         if not shards:
             return False
@@ -38,11 +37,9 @@ class ParquetShards:
             return True
 
     def files(self, folder: Path) -> list[Path]:
-        """The shards of both parts."""
         return _shards(folder, "train") + _shards(folder, self.test)
 
     def read(self, folder: Path) -> ImageReading:
-        """The dataset in the folder; class names come from the metadata that the hub writes."""
         train, test = self._part(folder, "train"), self._part(folder, self.test)
         return ImageReading(folder, self._class_names(_shards(folder, "train")[0]), train, test)
 

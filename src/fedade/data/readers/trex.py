@@ -6,18 +6,86 @@ templates (ParaRel, Elazar et al. 2021), and `lpaqa_trex_train.jsonl`, further f
 Files may be compressed (`.jsonl.zst`).
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
-from fedade.data.readers.jsonl import JsonRecord, existing, read_records
+from fedade.core.importing import OptionalModule
+from fedade.data.checksums import damaged
+
+zstandard: Any = OptionalModule("zstandard", "text")
+
+COMPRESSED = ".zst"
 
 RELATIONS, FACTS, FOLDER = "relations.jsonl", "trex.jsonl", "TREx"
+
 PATTERNS, FURTHER = "pararel_patterns.jsonl", "lpaqa_trex_train.jsonl"
+
 MASK = "[MASK]"
+
+
+class JsonRecord:
+    """One object and where it stands, so that a message can name the line."""
+
+    def __init__(self, content: dict[str, Any], place: str) -> None:
+        self._content = content
+        self.place = place
+
+    def text(self, field: str) -> str:
+        """A field that must be there and hold some text."""
+        value = self._content.get(field)
+        if not isinstance(value, str) or not value.strip():
+            raise FedadeError(f"{self.place}: field {field!r} is {value!r}; expected some text")
+        return value
+
+    def records(self, field: str) -> list["JsonRecord"]:
+        """A list of objects; empty where the field is absent."""
+        value = self._content.get(field) or []
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            raise FedadeError(f"{self.place}: field {field!r} is not a list of objects; replace the file")
+        return [JsonRecord(entry, f"{self.place}, {field}") for entry in value]
+
+
+def read_records(path: Path) -> Iterator[JsonRecord]:
+    for number, line in enumerate(_content(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            content = json.loads(line)
+        except ValueError as error:
+            raise FedadeError(f"{place} is not JSON ({error}); mend the line or replace the file") from error
+        if not isinstance(content, dict):
+            raise FedadeError(
+                f"{place} holds {type(content).__name__}, not an object; mend the line or replace the file"
+            )
+        yield JsonRecord(content, place)
+
+
+def existing(folder: Path, name: str) -> Path | None:
+    """The file of a name in a folder, plain or else compressed; None when there is neither."""
+    return next((path for path in (folder / name, folder / f"{name}{COMPRESSED}") if path.is_file()), None)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FedadeError(f"cannot read {path}: {error.strerror}") from error
+    if path.suffix != COMPRESSED:
+        return content
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        unpacked: bytes = frame.decompress(content)
+    except zstandard.ZstdError as error:
+        raise damaged(path, str(error)) from error
+    if not frame.eof:
+        raise damaged(path, "the compressed frame breaks off")
+    return unpacked
 
 
 class EvidenceSentence(NamedTuple):
@@ -65,18 +133,15 @@ class Trex:
 
 
 def recognises(folder: Path) -> bool:
-    """Whether the folder holds T-REx in one of its layouts."""
     return bool(existing(folder, RELATIONS) and _fact_files(folder))
 
 
 def files(folder: Path) -> list[Path]:
-    """The files that the reading depends on."""
     others = (existing(folder, name) for name in (RELATIONS, PATTERNS, FURTHER))
     return [*_fact_files(folder), *(path for path in others if path is not None)]
 
 
 def read(folder: Path) -> Trex:
-    """The facts, relations and patterns of a folder."""
     relations = _relations(folder)
     facts, lines = _facts(_fact_files(folder), relations)
     further = existing(folder, FURTHER)

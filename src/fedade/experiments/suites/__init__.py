@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 
 from fedade.core.errors import FedadeError
-from fedade.experiments.suites.ablations import TABLE3, TABLE4
-from fedade.experiments.suites.comparisons import TABLE1, TABLE2, TABLE_EXPONENTIAL, TABLE_GAUSSIAN
+from fedade.experiments.suites.comparisons import TABLE1, TABLE2, TABLE3, TABLE4, TABLE_EXPONENTIAL, TABLE_GAUSSIAN
 from fedade.experiments.suites.fed_ade import FED_ADE
-from fedade.experiments.suites.field import FIELD
 from fedade.experiments.suites.figures import FIG_BOUNDS, FIG_DIRICHLET, FIG_LABELLED, FIG_LR, FIG_SCHEDULES
 from fedade.experiments.suites.grid import Suite
-from fedade.experiments.suites.kinds import KINDS_OF_SHIFT, KINDS_PARTS
+from fedade.experiments.suites.kinds import FIELD, KINDS_OF_SHIFT, KINDS_PARTS
 from fedade.experiments.suites.small import SMOKE, THEORY
 
 SUITES: Mapping[str, Suite] = {

@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 
-from fedade.experiments.cell import Cell
 from fedade.experiments.presets import PRINTED
 from fedade.experiments.settings import Settings
 from fedade.experiments.suites.comparisons import BENCHMARKS
-from fedade.experiments.suites.grid import Suite, SuiteRow, grid
-from fedade.experiments.suites.rows import ROWS, YARDSTICKS
+from fedade.experiments.suites.grid import ROWS, YARDSTICKS, Block, Suite, SuiteRow
 from fedade.reporting.names import PAPER_BOUNDS
-
-Rows = list[SuiteRow]
 
 LOWS = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
 HIGHS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
@@ -44,7 +40,9 @@ def _fixed(own: Settings, rate: float) -> SuiteRow:
     return SuiteRow("FixLR", "fix-lr-mid", {**own, "rate": {"low": rate, "mid": rate, "high": rate}}, {"rate": rate})
 
 
-def _over_rates(own: Settings, around: dict[str, float], lows: Sequence[float], highs: Sequence[float]) -> Rows:
+def _over_rates(
+    own: Settings, around: dict[str, float], lows: Sequence[float], highs: Sequence[float]
+) -> list[SuiteRow]:
     """Fed-ADE with either bound moved and the other kept, and a fixed rate at all of these."""
     return [
         *(_bounds(own, low, around["high"]) for low in lows),
@@ -54,54 +52,42 @@ def _over_rates(own: Settings, around: dict[str, float], lows: Sequence[float], 
     ]
 
 
-def _fig_lr(seeds: Sequence[int]) -> list[Cell]:
-    return grid("fig-lr", BENCHMARKS, _over_rates(PRINTED, PAPER_BOUNDS, LOWS, HIGHS), seeds)
-
-
-def _fig_bounds(seeds: Sequence[int]) -> list[Cell]:
-    return grid("fig-bounds", ("cifar10-label",), _over_rates({}, FOUND, FOUND_LOWS, FOUND_HIGHS), seeds)
-
-
-def _fig_dirichlet(seeds: Sequence[int]) -> list[Cell]:
-    rows = (ROWS["fix-lr-mid"], ROWS["fed-ade"], *YARDSTICKS)
-    return [
-        cell
-        for alpha in ALPHAS
-        for cell in grid(
-            "fig-dirichlet",
+FIG_LR = Suite(
+    "fig-lr",
+    "sensitivity of Fed-ADE to the bounds of its learning rate, as printed",
+    [Block(BENCHMARKS, _over_rates(PRINTED, PAPER_BOUNDS, LOWS, HIGHS))],
+)
+FIG_BOUNDS = Suite(
+    "fig-bounds",
+    "the same around the bounds that are found for CIFAR-10",
+    [Block(("cifar10-label",), _over_rates({}, FOUND, FOUND_LOWS, FOUND_HIGHS))],
+)
+FIG_DIRICHLET = Suite(
+    "fig-dirichlet",
+    "how much clients differ, and what that does to methods",
+    [
+        Block(
             ("cifar10-label",),
-            rows,
-            seeds,
+            (ROWS["fix-lr-mid"], ROWS["fed-ade"], *YARDSTICKS),
             changes={"scenario": {"alpha": alpha}},
             varied={"alpha": alpha},
         )
-    ]
-
-
-def _fig_labelled(seeds: Sequence[int]) -> list[Cell]:
-    return [
-        cell
-        for size in SIZES
-        for cell in grid(
-            "fig-labelled",
+        for alpha in ALPHAS
+    ],
+)
+FIG_LABELLED = Suite(
+    "fig-labelled",
+    "how many labelled images a client needs, for body and head",
+    [
+        Block(
             ("cifar10-label",),
             (*PARTS, *YARDSTICKS),
-            seeds,
             ("lin", "squ"),
-            changes={"scenario": {"reference_size": size}, "method": {"fed-ade": {"batch_size": size}}},
+            {"scenario": {"reference_size": size}, "method": {"fed-ade": {"batch_size": size}}},
             varied={"labelled": size},
         )
-    ]
-
-
-def _no_cells(seeds: Sequence[int]) -> list[Cell]:  # noqa: ARG001
-    return []
-
-
-FIG_LR = Suite("fig-lr", "sensitivity of Fed-ADE to the bounds of its learning rate, as printed", _fig_lr)
-FIG_BOUNDS = Suite("fig-bounds", "the same around the bounds that are found for CIFAR-10", _fig_bounds)
-FIG_DIRICHLET = Suite("fig-dirichlet", "how much clients differ, and what that does to methods", _fig_dirichlet)
-FIG_LABELLED = Suite(
-    "fig-labelled", "how many labelled images a client needs, for body and head", _fig_labelled, (100, 101)
+        for size in SIZES
+    ],
+    (100, 101),
 )
-FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", _no_cells)
+FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", ())

@@ -1,10 +1,9 @@
-"""Every kind of shift: which method can be used without knowing it, and what each part of Fed-ADE+ does."""
+"""Every kind of shift: which method can be used without knowing it, and what each part of Fed-ADE+ does; and methods
+and protocols of the field, where what comes when is told beside every number, since results hang on it."""
 
 from collections.abc import Sequence
 
-from fedade.experiments.cell import Cell
-from fedade.experiments.suites.grid import PAPER_SCHEDULES, Suite, SuiteRow, grid
-from fedade.experiments.suites.rows import PAPER, YARDSTICKS
+from fedade.experiments.suites.grid import PAPER, PAPER_SCHEDULES, YARDSTICKS, Block, Suite, SuiteRow, plain_rows
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""
@@ -13,9 +12,9 @@ SAMPLES, FEW_SAMPLES = 50, 10
 
 _UNSUPERVISED = (
     *PAPER,
-    *(SuiteRow(name, name) for name in ("prior-bbse", "prior-em", "flh-ftl", "bn-adapt")),
+    *plain_rows("prior-bbse", "prior-em", "flh-ftl", "bn-adapt"),
     SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
-    *(SuiteRow(name, name) for name in ("tent", "sar", "cotta", "atp", "fed-ade-plus")),
+    *plain_rows("tent", "sar", "cotta", "atp", "fed-ade-plus"),
 )
 
 _PARTS = (
@@ -30,41 +29,84 @@ _PARTS = (
 )
 
 
-def _cells(
-    suite: str, dataset: str, rows: Sequence[SuiteRow], seeds: Sequence[int], schedules: Sequence[str], samples: int
-) -> list[Cell]:
+def _blocks(dataset: str, rows: Sequence[SuiteRow], schedules: Sequence[str], samples: int) -> list[Block]:
     return [
-        cell
-        for kind, images in KINDS.items()
-        for cell in grid(
-            suite,
+        Block(
             (f"{dataset}-{images}",),
             rows,
-            seeds,
             # Without a shift a schedule says nothing.
             schedules[:1] if kind == "none" else schedules,
-            changes={"scenario": {"kind": kind, "samples": samples}},
+            {"scenario": {"kind": kind, "samples": samples}},
             varied={"samples": samples},
         )
+        for kind, images in KINDS.items()
     ]
-
-
-def _kinds(seeds: Sequence[int]) -> list[Cell]:
-    rows = (*_UNSUPERVISED, *YARDSTICKS)
-    cells = [
-        cell
-        for data in ("cifar10", "cifar100")
-        for cell in _cells("kinds", data, rows, seeds, PAPER_SCHEDULES, SAMPLES)
-    ]
-    return [*cells, *_cells("kinds", "cifar10", rows, seeds, PAPER_SCHEDULES, FEW_SAMPLES)]
-
-
-def _parts(seeds: Sequence[int]) -> list[Cell]:
-    return _cells("kinds-parts", "cifar10", (*_PARTS, *YARDSTICKS), seeds, ("lin", "squ"), SAMPLES)
 
 
 KINDS_OF_SHIFT = Suite(
-    "kinds", "every method under label shift, covariate shift, both and none, also with small batches", _kinds,
+    "kinds",
+    "every method under label shift, covariate shift, both and none, also with small batches",
+    [
+        block
+        for data, samples in (("cifar10", SAMPLES), ("cifar100", SAMPLES), ("cifar10", FEW_SAMPLES))
+        for block in _blocks(data, (*_UNSUPERVISED, *YARDSTICKS), PAPER_SCHEDULES, samples)
+    ],
     (0, 1, 2, 3, 4),
+)
+KINDS_PARTS = Suite(
+    "kinds-parts",
+    "Fed-ADE+ with a part more or less, under every kind of shift",
+    _blocks("cifar10", (*_PARTS, *YARDSTICKS), ("lin", "squ"), SAMPLES),
+)
+
+
+STREAMS = {
+    "drift": ("label", "covariate", "both", "none"),
+    "continual": ("covariate", "both"),
+    "correlated": ("label", "covariate", "both", "none"),
+    "mixed": ("covariate", "both"),
+    "once": ("label", "covariate", "both", "none"),
+    "own-pace": ("label", "covariate", "both"),
+    "late": ("label", "covariate", "both"),
+    "markov i1n1": ("both",),
+    "markov n1n1": ("both",),
+    "markov nunu": ("both",),
+}
+"""Protocols, with the place in UniTTA's grid after the name, and the kinds under which they differ from the others."""
+
+_METHODS = (
+    "bn-adapt", "tent", "sar", "cotta", "atp", "lame", "note", "rotta", "delta", "roid", "tribe", "hybrid-ttn",
+    "unitta", "deyo", "poem", "fed-the-plus", "fed-ctta", "pfed-bbn", "fed-tsa", "prior-em", "fed-ade",
+    "fed-ade-plus", "fed-ade-plus-federated",
 )  # fmt: skip
-KINDS_PARTS = Suite("kinds-parts", "Fed-ADE+ with a part more or less, under every kind of shift", _parts)
+
+_ROWS = (
+    *YARDSTICKS,
+    SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
+    *plain_rows(*_METHODS),
+)
+
+
+def _protocol(stream: str) -> dict[str, str]:
+    """Settings of a protocol by its name here."""
+    name, _, place = stream.partition(" ")
+    return {"stream": name, **({"markov": place} if place else {})}
+
+
+FIELD = Suite(
+    "field",
+    "the field's methods under the field's protocols, the protocol beside each number",
+    [
+        Block(
+            (f"{data}-{KINDS[kind]}",),
+            _ROWS,
+            ("lin",),
+            {"scenario": {"kind": kind, "samples": SAMPLES, **_protocol(stream)}},
+            varied={"stream": stream},
+        )
+        for data in ("cifar10", "cifar100")
+        for stream, kinds in STREAMS.items()
+        for kind in kinds
+    ],
+    (0, 1, 2, 3, 4),
+)

@@ -17,8 +17,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedade.maths.priors.nonnegative import SimplexFactors, nonnegative_quadratic, simplex_factors, simplex_quadratic
-from fedade.maths.priors.simplex import mix_with_uniform, normalise, project_to_simplex
+from fedade.maths.priors.simplex import (
+    SimplexFactors,
+    mix_with_uniform,
+    nonnegative_quadratic,
+    normalise,
+    project_to_simplex,
+    simplex_factors,
+    simplex_quadratic,
+)
 from fedade.maths.signals.dynamics import mean_prediction
 
 _SMALLEST_SOURCE_SHARE = 1e-8
@@ -93,7 +100,6 @@ class ConfusionFactors:
 
     @cached_property
     def joint(self) -> Tensor:
-        """J"""
         return self.confusion.double() * self.source_prior.double()
 
 

@@ -1,4 +1,4 @@
-"""Distribution shift dynamics signal, paper Sec. 4.2: batch summaries and how far they moved.
+"""Distribution shift dynamics signal, paper Sec. 4.2, and the learning rate that follows from it, Sec. 4.1.
 
 Axes: *C any client axes, n samples, K classes, d features.
 """
@@ -6,6 +6,10 @@ Axes: *C any client axes, n samples, K classes, d features.
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import normalize
+
+SHORTEST = 1e-3
+"""Length below which a feature is not stretched to 1: its slope would be as large as the inverse."""
 
 
 def mean_prediction(probabilities: Float[Tensor, "*C n K"]) -> Float[Tensor, "*C K"]:
@@ -75,3 +79,19 @@ def _direction(vectors: Tensor) -> Tensor:
 
 def _ones_for_zeros(divisors: Tensor) -> Tensor:
     return torch.where(divisors > 0, divisors, torch.ones_like(divisors))
+
+
+def directions(features: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:
+    """h / ‖h‖, with bounded gradients for features that vanish."""
+    return normalize(features, dim=-1, eps=SHORTEST)
+
+
+def adaptive_rate(signal: Float[Tensor, "*C"], low: float, high: float) -> Float[Tensor, "*C"]:
+    """Learning rate η = η_min + (η_max - η_min) S within [η_min, η_max], paper Sec. 4.1 (eq:eta_map)."""
+    if low < 0:
+        raise ValueError(f"rate bounds: low {low:g} is negative; give 0 or more")
+    if low > high:
+        raise ValueError(f"rate bounds: low {low:g} > high {high:g}; swap them?")
+    if low == high:
+        return torch.full_like(signal, low)
+    return (low + (high - low) * signal).clamp(low, high)

@@ -66,7 +66,6 @@ def squared_differences(
 
 
 def together(first: Evidence, second: Evidence) -> Evidence:
-    """What both say."""
     return Evidence(first.squares + second.squares, first.widths + second.widths, first.channels + second.channels)
 
 

@@ -12,19 +12,27 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
+from fedade.core.method import ClientContext, Deployment
 from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
-from fedade.maths.losses.entropy import entropy
-from fedade.maths.priors.calibration import apply_temperature
-from fedade.methods.fed_ade_plus.class_moments import ClassMoments
-from fedade.methods.fed_ade_plus.conditions import Residual
+from fedade.maths.losses import entropy
+from fedade.maths.priors.reweighting import apply_temperature
+from fedade.methods.fed_ade_plus import class_moments
+from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
-from fedade.methods.fed_ade_plus.reference_moments import FEATURES, LayerGroup, layer_groups, reference_moments
+from fedade.parts.norm_layers import named_statistics
+
+FEATURE_BIAS = 8.0
+"""How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
+they were never trained on."""
+
+UNCORRECTED_BIAS, CONVINCING = 16.0, 6
+"""The same where no layer is corrected before the classes are known, if these explain nothing of what the layers show;
+and the power by which it falls with what they explain."""
 
 
 class Corrected(NamedTuple):
@@ -59,21 +67,21 @@ def corrected_pass(
 
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected.
     """
-    network, moments = deployment.network, reference_moments(deployment)
+    network, moments = deployment.network, class_moments.reference_moments(deployment)
     normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
-    if FEATURES in moments:
-        deployed = _feature_statistics(moments[FEATURES])
-        found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
+    if class_moments.FEATURES in moments:
+        deployed = _feature_statistics(moments[class_moments.FEATURES])
+        found = normalisation.statistics(class_moments.FEATURES, network.summarise(features), deployed)
         features = _moved(features, found, deployed)
     return Corrected(
         network.classify(model, features),
         network.summarise(features),
         passed,
-        _named(normalisation.found),
+        named_statistics(normalisation.found),
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
-        normalisation.remembered(layer_groups(deployment), past),
+        normalisation.remembered(class_moments.layer_groups(deployment), past),
         normalisation.seen,
     )
 
@@ -91,7 +99,7 @@ def kept_pass(
     return first._replace(
         statistics={**deployed_statistics(deployment), **first.statistics} if normalisation.found else {},
         trust=torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust,
-        residuals=normalisation.remembered(layer_groups(deployment), past),
+        residuals=normalisation.remembered(class_moments.layer_groups(deployment), past),
     )
 
 
@@ -108,7 +116,7 @@ def _prepared(
 ) -> PriorCorrected:
     known = {
         layer: knowledge
-        for group, residual in zip(layer_groups(deployment), past, strict=False)
+        for group, residual in zip(class_moments.layer_groups(deployment), past, strict=False)
         for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
     }
     return PriorCorrected(known, layers, samples, doubt)
@@ -122,18 +130,20 @@ def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, 
         features = ctx.deployed_features()
     else:
         features = ctx.own_features({**model, **statistics})
-    name = f"{FEATURES}.running_mean"
+    name = f"{class_moments.FEATURES}.running_mean"
     if name in statistics:
-        deployed = _feature_statistics(reference_moments(deployment)[FEATURES])
-        features = _moved(features, Statistics(statistics[name], statistics[f"{FEATURES}.running_var"]), deployed)
+        deployed = _feature_statistics(class_moments.reference_moments(deployment)[class_moments.FEATURES])
+        features = _moved(
+            features, Statistics(statistics[name], statistics[f"{class_moments.FEATURES}.running_var"]), deployed
+        )
     return network.classify(model, features)
 
 
 def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     """What statistics are before the first batch, by the same names."""
-    moments = reference_moments(deployment)
-    if FEATURES in moments:
-        return _named({FEATURES: _feature_statistics(moments[FEATURES])})
+    moments = class_moments.reference_moments(deployment)
+    if class_moments.FEATURES in moments:
+        return named_statistics({class_moments.FEATURES: _feature_statistics(moments[class_moments.FEATURES])})
     return {
         name: deployment.parameters[name]
         for layer in moments
@@ -147,10 +157,12 @@ def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:
     Only layers that tell no classes apart have room for several conditions. In the others a wrong prior leaves
     residuals that agree with it, which would be found again and again.
     """
-    return tuple(_nothing(group, conditions if group.recognises else 1) for group in layer_groups(deployment))
+    return tuple(
+        _nothing(group, conditions if group.recognises else 1) for group in class_moments.layer_groups(deployment)
+    )
 
 
-def _nothing(group: LayerGroup, conditions: int) -> Residual:
+def _nothing(group: class_moments.LayerGroup, conditions: int) -> Residual:
     within = group.moments.within
     return Residual(
         within.new_zeros(conditions, *within.shape), within.new_zeros(conditions, len(within), len(group.channels))
@@ -162,7 +174,7 @@ def at_most(residuals: Residuals, samples: float) -> Residuals:
     return tuple(residual._replace(samples=residual.samples.clamp(max=samples)) for residual in residuals)
 
 
-def _feature_statistics(moments: ClassMoments) -> Statistics:
+def _feature_statistics(moments: class_moments.ClassMoments) -> Statistics:
     """Mean and variance of the reference set's features, every class counted alike."""
     mean, square = moments.means.mean(-2)
     return Statistics(mean, (square - mean.square()).clamp(min=torch.finfo(mean.dtype).eps))
@@ -175,9 +187,21 @@ def _moved(features: Tensor, found: Statistics, deployed: Statistics) -> Tensor:
     return moved if features.ndim < 3 else torch.where((features != 0).any(-1, keepdim=True), moved, features)
 
 
-def _named(found: Mapping[str, Statistics]) -> dict[str, Tensor]:
-    return {
-        f"{layer}.{name}": value
-        for layer, (mean, variance) in found.items()
-        for name, value in (("running_mean", mean), ("running_var", variance))
-    }
+def uncorrected_bias(
+    deployment: Deployment, seen: Mapping[str, SeenLayer], prior: Float[Tensor, " K"]
+) -> Float[Tensor, ""]:
+    """How much more predictions may be biased that speak for this prior, by what it leaves of the layers' change."""
+    return UNCORRECTED_BIAS * unexplained(deployment, seen, prior) ** CONVINCING
+
+
+def unexplained(deployment: Deployment, seen: Mapping[str, SeenLayer], prior: Float[Tensor, " K"]) -> Float[Tensor, ""]:
+    """Share of the squared changes since deployment that other classes leave in the layers, at most 1."""
+    shares = []
+    for layer, moments in class_moments.reference_moments(deployment).items():
+        source, other = (
+            class_moments.expected_under(q.to(moments.within.dtype), moments) for q in (deployment.source_prior, prior)
+        )
+        shown = seen[layer].moments
+        left, change = (squared_ratio(shown - mean, source.spread).mean() for mean in (other.mean, source.mean))
+        shares.append((left / change).clamp(max=1))
+    return torch.stack(shares).mean()

@@ -9,9 +9,7 @@ from dataclasses import replace
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
 from fedade.core.tree import Tree
 from fedade.maths.counter import normal
 from fedade.methods.fed_ade_plus import shared_conditions
@@ -48,17 +46,14 @@ class FedAdePlusFederated(FedAdePlus):
         return True
 
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
-        """As deployed, with nothing to tell."""
         return super().begin(ctx)._replace(report=shared_conditions.no_report(ctx.deployment))
 
     def begin_server(self, deployment: Deployment) -> Shared:
-        """No condition is known yet."""
         return shared_conditions.none_yet(deployment)
 
     def local_round(
         self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan
     ) -> tuple[FedAdePlusClient, Plan, dict[str, Tensor]]:
-        """Report what was seen since the last report, if that is enough."""
         report = Report(*state.report)
         enough = report.samples >= self.least_reported
         told = Report(*(enough * value for value in report))

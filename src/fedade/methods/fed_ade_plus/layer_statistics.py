@@ -8,27 +8,13 @@ import torch
 from torch import Tensor
 
 from fedade.core.normalisation import Statistics
-from fedade.methods.fed_ade_plus.class_moments import Expected, believed, expected_under
-from fedade.methods.fed_ade_plus.conditions import (
-    Evidence,
-    Residual,
-    joined,
-    of_condition,
-    own_or_common,
-    place_to_remember,
-    positive,
-    recognise,
-    remembered,
-    squared_differences,
-    together,
-    width,
-)
-from fedade.methods.fed_ade_plus.reference_moments import LayerGroup, sample_moments
+from fedade.methods.fed_ade_plus import conditions
+from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup, believed, expected_under, sample_moments
 
 LEAST_VARIANCE = 0.2
 """Share of the deployed variance that is left at least, however narrow a batch seems."""
 
-Residuals = tuple[Residual, ...]
+Residuals = tuple[conditions.Residual, ...]
 """What earlier batches left unexplained, by group of layers (`layer_groups`)."""
 
 
@@ -44,7 +30,7 @@ class LayerKnowledge(NamedTuple):
     """What is known of a layer before a batch is seen; views of what was computed for its whole group."""
 
     expected: Expected
-    past: Residual
+    past: conditions.Residual
     precision: Tensor
     """`[M, 2, C]`: one over the variance by which the batch differs from each condition by chance."""
     widths: Tensor
@@ -52,13 +38,17 @@ class LayerKnowledge(NamedTuple):
     recognises: bool
 
 
-def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int) -> dict[str, LayerKnowledge]:
+def known_before(
+    group: LayerGroup, past: conditions.Residual, prior: Tensor, samples: int
+) -> dict[str, LayerKnowledge]:
     """What each layer of a group should show under this prior, in a batch of so many samples."""
-    expected, spans = expected_under(prior, group.moments), width(samples, past)
-    precision = 1 / positive(expected.spread * spans[..., group.layer_of_channel])
+    expected, spans = expected_under(prior, group.moments), conditions.width(samples, past)
+    precision = 1 / conditions.positive(expected.spread * spans[..., group.layer_of_channel])
     expectations = zip(*(group.by_layer(values).values() for values in expected), strict=True)
     return {
-        layer: LayerKnowledge(Expected(*expectation), Residual(size, counted), precise, wide, group.recognises)
+        layer: LayerKnowledge(
+            Expected(*expectation), conditions.Residual(size, counted), precise, wide, group.recognises
+        )
         for layer, expectation, size, precise, counted, wide in zip(
             group.channels,
             expectations,
@@ -82,13 +72,12 @@ class PriorCorrected:
     seen: dict[str, SeenLayer] = field(default_factory=dict)
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
-    residuals: dict[str, Residual] = field(default_factory=dict)
+    residuals: dict[str, conditions.Residual] = field(default_factory=dict)
     """Residuals of the condition that this batch came in."""
-    evidence: list[Evidence] = field(default_factory=list)
+    evidence: list[conditions.Evidence] = field(default_factory=list)
     """What the recognising layers said so far, summed: in others a wrong prior looks like another condition."""
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        """Those that are found for a layer with these inputs."""
         if layer not in self.known:
             return deployed
         self.seen[layer] = SeenLayer(sample_moments(inputs).mean(-2), deployed)
@@ -98,13 +87,13 @@ class PriorCorrected:
         """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0."""
         known = self.known[layer]
         size = moments - known.expected.mean
-        squares = squared_differences(size, known.past.size, known.precision)
+        squares = conditions.squared_differences(size, known.past.size, known.precision)
         earlier = known.past, squares
         if known.recognises:
-            earlier = of_condition(*earlier, recognise(self._heard(known, squares)))
+            earlier = conditions.of_condition(*earlier, conditions.recognise(self._heard(known, squares)))
         elif len(squares) > 1:
-            earlier = own_or_common(*earlier, known.widths, self.evidence)
-        residual = joined(*earlier, size, self.samples, self.doubt)
+            earlier = conditions.own_or_common(*earlier, known.widths, self.evidence)
+        residual = conditions.joined(*earlier, size, self.samples, self.doubt)
         shift = believed(residual, known.expected, self.doubt)
         first, second = shift.size[0]
         variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
@@ -120,17 +109,21 @@ class PriorCorrected:
             for group, known in zip(groups, past, strict=False)
         )
 
-    def _added(self, group: LayerGroup, past: Residual) -> Residual:
-        new = Residual(
+    def _added(self, group: LayerGroup, past: conditions.Residual) -> conditions.Residual:
+        new = conditions.Residual(
             *(torch.cat(parts, -1) for parts in zip(*(self.residuals[layer] for layer in group.channels), strict=True))
         )
         if not group.recognises:
             return new
-        return remembered(past, new, place_to_remember(recognise(self.evidence[-1]), past.samples.mean((-2, -1))))
+        return conditions.remembered(
+            past,
+            new,
+            conditions.place_to_remember(conditions.recognise(self.evidence[-1]), past.samples.mean((-2, -1))),
+        )
 
-    def _heard(self, known: LayerKnowledge, squares: Tensor) -> Evidence:
+    def _heard(self, known: LayerKnowledge, squares: Tensor) -> conditions.Evidence:
         """What recognising layers say so far, this one included."""
         channels = known.past.size.shape[-1]
-        said = Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
-        self.evidence.append(together(self.evidence[-1], said) if self.evidence else said)
+        said = conditions.Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
+        self.evidence.append(conditions.together(self.evidence[-1], said) if self.evidence else said)
         return self.evidence[-1]

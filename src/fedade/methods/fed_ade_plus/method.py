@@ -21,17 +21,15 @@ from pydantic import Field
 from torch import Tensor
 
 from fedade.core import tree
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
 from fedade.kernels import mapped
-from fedade.maths.losses.entropy import entropy
-from fedade.maths.priors.calibration import apply_temperature
-from fedade.maths.priors.reweighting import reweight
+from fedade.maths.losses import entropy
+from fedade.maths.priors.reweighting import apply_temperature, reweight
 from fedade.methods.fed_ade_plus import regimes
-from fedade.methods.fed_ade_plus.biases import FEATURE_BIAS, uncorrected_bias
+from fedade.methods.fed_ade_plus.class_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
+    FEATURE_BIAS,
     Corrected,
     at_most,
     corrected_pass,
@@ -40,18 +38,17 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     no_residuals,
     settled_pass,
     surer,
+    uncorrected_bias,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
-from fedade.methods.fed_ade_plus.reference_moments import FEATURES, layer_groups, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
 from fedade.methods.fed_ade_plus.shared_conditions import Report
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.participation import phase_states
+from fedade.parts.participation import joint_step, personal_step, phase_states
 from fedade.parts.rates import RateBounds
-from fedade.parts.rounds import joint_step, personal_step
 from fedade.parts.training import Training
 
 Correction = Literal["class-aware", "batch", "none"]
@@ -140,7 +137,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         return choose_measure("cosine", "cosine", self.debiased)
 
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
-        """As deployed; the first regime is the source prior."""
         deployment = ctx.deployment
         layer_groups(deployment)  # measured before the first timestep, since it waits for the device
         own = deployment.personal if self.gradient_steps else {}
@@ -157,11 +153,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         )
 
     def begin_server(self, deployment: Deployment) -> Shared:
-        """ψ̄ as deployed, if it is ever to move."""
         return trainable_shared(deployment) if self.share and self.gradient_steps else {}
 
     def observe(self, ctx: ClientContext, state: FedAdePlusClient) -> tuple[FedAdePlusClient, Plan]:
-        """Statistics, prior, signals and rate of this batch."""
         deployment, known = ctx.deployment, state.regimes
         if not self.track:
             known = regimes.no_regimes(self.num_regimes, deployment.source_prior)
@@ -194,14 +188,12 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def local_round(
         self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan
     ) -> tuple[FedAdePlusClient, Plan, dict[str, Tensor]]:
-        """The joint step on ψ and φ; ψ is sent."""
         training = self._training(ctx, plan)
         epochs = range(self.joint_epochs)
         own, states, uplink = joint_step(training, state.own, state.states, epochs, state.statistics)
         return state._replace(own=own, states=states), plan, uplink
 
     def personalise(self, ctx: RoundContext, state: FedAdePlusClient, plan: Plan) -> tuple[FedAdePlusClient, Plan]:
-        """The personal step on φ with the broadcast ψ̄ frozen."""
         training = self._training(ctx, plan)
         epochs = range(self.joint_epochs, self.joint_epochs + self.personal_epochs)
         own, states = personal_step(training, state.own, state.states, epochs, state.statistics)
@@ -217,7 +209,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     # What those that share more than layers do otherwise
 
     def _model(self, ctx: ClientContext, state: FedAdePlusClient) -> dict[str, Tensor]:
-        """The client's model."""
         return own_model(ctx, state.own)
 
     def _past(self, ctx: ClientContext, state: FedAdePlusClient) -> Residuals:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fedade.maths.losses.entropy import entropy
+from fedade.maths.losses import entropy
 from fedade.maths.priors.estimators import posterior_mode, posterior_modes
 
 STAY, BEGIN = 0.9, 0.02

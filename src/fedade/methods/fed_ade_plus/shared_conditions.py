@@ -15,13 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedade.core.deployment import Deployment
-from fedade.core.method import Shared
-from fedade.methods.fed_ade_plus.class_moments import expected_under
+from fedade.core.method import Deployment, Shared
+from fedade.methods.fed_ade_plus.class_moments import LayerGroup, expected_under, layer_groups
 from fedade.methods.fed_ade_plus.conditions import FEWEST_SAMPLES, NEW, Residual, positive
 from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
-from fedade.methods.fed_ade_plus.reference_moments import LayerGroup, layer_groups
 
 SIZES, SAMPLES = "condition_sizes", "condition_samples"
 """Names of what the server tells."""
@@ -63,7 +61,6 @@ def _deviation(deployment: Deployment) -> Tensor:
 
 
 def no_report(deployment: Deployment) -> Report:
-    """Nothing to tell yet."""
     return Report(torch.zeros_like(deviation(deployment)), torch.zeros_like(deployment.source_prior[0]))
 
 

@@ -1,15 +1,19 @@
-"""Clients that agree on a class: their classifier rows and class prototypes, averaged within clusters."""
+"""Clients that agree on a class: rows and prototypes averaged within clusters, and features aligned with these.
+
+Axes: C clients, d entries or features, n samples, K classes.
+"""
 
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import vmap
 
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.split import Parameters
-from fedade.methods.fed_ccfa.clustering import cluster_means, mean_absolute_difference_of_distances, same_cluster
+from fedade.maths.losses import weighted_cross_entropy
 from fedade.parts.last_layers import class_rows, last_layer
 
 _WEIGHT_AND_BIAS = 2
@@ -18,6 +22,9 @@ _FEWEST = 3
 
 _ENTRIES_AT_ONCE = 10_000_000
 """Numbers in the comparison of all clients with all by all, over classes; bounds memory."""
+
+_NO_CHANCE = -1e4
+"""Logit of a class without an anchor; finite, so that gradients are when no class has one."""
 
 
 class ClassKnowledge(NamedTuple):
@@ -63,3 +70,61 @@ def _rows(classifier: Parameters) -> Tensor:
     """`[C, K, d + 1]`: the weights of each class, then its bias."""
     bias, weight = (value for _, value in sorted(classifier.items()))
     return torch.cat([weight, bias.unsqueeze(-1)], -1)
+
+
+def mean_absolute_difference_of_distances(
+    vectors: Float[Tensor, "C d"], heard: Bool[Tensor, " C"] | None = None
+) -> Float[Tensor, "C C"]:
+    """MADD(i, j): mean over third parties z of |cos(v_i, v_z) - cos(v_j, v_z)| (Sarkar and Ghosh, 2020).
+
+    Two vectors are near if they see all others under the same angles, which survives high dimensions. Only those who
+    are `heard` (by default all) are third parties, and only between them is the distance finite; with fewer than three
+    it is infinite between all.
+    """
+    if heard is None:
+        heard = torch.ones(len(vectors), dtype=torch.bool, device=vectors.device)
+    directions = unit_vectors(vectors)
+    cosines = directions @ directions.mT
+    differences = (cosines[:, None] - cosines[None]).abs()
+    oneself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    third_party = ~(oneself[:, None] | oneself[None]) & heard
+    distances = (differences * third_party).sum(-1) / (heard.sum() - 2).clamp_min(1)
+    comparable = heard[:, None] & heard[None] & (heard.sum() > 2)
+    return torch.where(comparable, distances, torch.inf)
+
+
+def unit_vectors(vectors: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:
+    """v / ‖v‖. A zero vector is divided by 1: dividing by a small number would blow its gradient up."""
+    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(lengths > 0, lengths, 1)
+
+
+def same_cluster(distances: Float[Tensor, "C C"], radius: float) -> Bool[Tensor, "C C"]:
+    """Whether two are connected by steps of at most `radius`: DBSCAN (Ester et al., 1996) with min_samples = 1.
+
+    Everyone is in a cluster with itself, whatever its distances.
+    """
+    reached = (distances <= radius) | torch.eye(len(distances), dtype=torch.bool, device=distances.device)
+    for _ in range(len(distances).bit_length()):
+        reached = (reached.float() @ reached.float()) > 0
+    return reached
+
+
+def cluster_means(together: Bool[Tensor, "C C"], values: Float[Tensor, "C d"]) -> Float[Tensor, "C d"]:
+    """For each the mean over its own cluster, all members alike."""
+    shares = together.to(values.dtype) / together.sum(-1, keepdim=True)
+    return shares @ values
+
+
+def alignment_loss(
+    features: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"],
+    trust: Float[Tensor, " n"],
+    anchors: Float[Tensor, "K d"],
+    known: Bool[Tensor, " K"],
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """Cross-entropy of cos(feature, anchor) / temperature over the known anchors (FedCCFA, Chen et al., 2024)."""
+    cosines = unit_vectors(features) @ unit_vectors(anchors).mT
+    logits = torch.where(known, cosines / temperature, _NO_CHANCE)
+    return weighted_cross_entropy(logits, labels, trust * known.to(trust.dtype)[labels])

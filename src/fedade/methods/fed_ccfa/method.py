@@ -17,30 +17,26 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext, RoundContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, FederatedMethod, Plan, Shared
-from fedade.core.split import Parameters
-from fedade.core.vectors import average
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
+from fedade.core.split import Parameters, average
 from fedade.maths.counter import uniform
-from fedade.maths.losses.entropy import entropy
-from fedade.maths.losses.pseudo_labels import (
+from fedade.maths.losses import (
     balanced_sample,
     class_means,
     class_totals,
     confident_labels,
+    entropy,
     weighted_cross_entropy,
 )
 from fedade.maths.priors.reweighting import reweight
-from fedade.methods.fed_ccfa.anchors import alignment_loss
-from fedade.methods.fed_ccfa.clusters import ClassKnowledge, linear_classifier, within_clusters
+from fedade.methods.fed_ccfa.clusters import ClassKnowledge, alignment_loss, linear_classifier, within_clusters
 from fedade.parts.composition import effective, own_prediction, trainable
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
-from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.objectives import LabelSource
+from fedade.parts.optimisers import Optimiser, OptimiserState, descend
 from fedade.parts.participation import fixed_plan
 from fedade.parts.priors import Estimator, deployed_probabilities, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
-from fedade.parts.supervision import LabelSource, descend
 from fedade.parts.training import minibatches
 
 _BALANCED_DRAW = 1000
@@ -114,11 +110,9 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
         return Card(
             summary="shared body; classifier rows and class anchors averaged within clusters of clients",
             paper="Chen et al., NeurIPS 2024",
+            reads_deployed=True,
             oracle=self.labels == "oracle",
         )
-
-    def reads_deployed_features(self, deployment: Deployment) -> bool:
-        return True
 
     # Client
 
@@ -244,7 +238,6 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
 
 
 def _classifier_inputs(deployment: Deployment, body: Parameters, inputs: Tensor) -> Tensor:
-    """What the classifier sees of inputs under a body."""
     model = effective(deployment, body, {})
     return seen_by_last_layer(deployment, model, deployment.network.represent(model, inputs))
 

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -18,33 +19,21 @@ _PREFIX = "hf:"
 
 
 def is_text(name: str) -> bool:
-    """Whether a model of this name reads texts."""
     return name == tiny.NAME or name.startswith(_PREFIX)
 
 
 def tokeniser(name: str) -> Tokeniser:
-    """The tokeniser of a text model."""
     _refuse_others(name)
     return tiny.HashedWords() if name == tiny.NAME else load_tokeniser(name.removeprefix(_PREFIX))
 
 
-def build_text(
-    name: str,
-    num_classes: int,
-    *,
-    rank: int = 8,
-    alpha: float = 16.0,
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj"),
-    shared_layers: int | None = None,
-    first_layer: int = 0,
-    seed: int = 0,
-) -> Network:
-    """A text network with fresh adapters and classifier, which depend on the seed alone.
+def build_text(name: str, num_classes: int, *, seed: int = 0, **adapters: Any) -> Network:
+    """A text network with fresh adapters (`Adapters`) and classifier, which depend on the seed alone.
 
     Networks that are built alike share one frozen base.
     """
     _refuse_others(name)
-    network = _template(name, num_classes, Adapters(rank, alpha, targets, shared_layers, first_layer), seed)
+    network = _template(name, num_classes, Adapters(**adapters), seed)
     return replace(network, body=deepcopy(network.body), head=deepcopy(network.head))
 
 

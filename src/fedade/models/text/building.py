@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from fedade.core.errors import FedadeError
+from fedade.core.importing import OptionalModule
 from fedade.core.network import Network
-from fedade.core.optional import OptionalModule
 from fedade.core.tokens import PADDING
-from fedade.models.text.attention import NAME as CAUSAL
-from fedade.models.text.attention import causal_attention
-from fedade.models.text.frozen import freeze
-from fedade.models.text.parts import Body, Head
+from fedade.models.text.parts import NAME as CAUSAL
+from fedade.models.text.parts import Body, Head, causal_attention, freeze
 
 transformers: Any = OptionalModule("transformers", "text")
 peft: Any = OptionalModule("peft", "text")

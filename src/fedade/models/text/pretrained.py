@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 
 from fedade.core.errors import FedadeError, first_line
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 from fedade.core.paths import cache_dir
 
 transformers: Any = OptionalModule("transformers", "text")
@@ -52,13 +52,11 @@ class PretrainedTokeniser:
         self.fingerprint = blake2b(identity.encode(), digest_size=12).hexdigest()
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of every text."""
         ids: list[list[int]] = self._tokeniser(list(texts), verbose=False)["input_ids"]
         return ids
 
 
 def load_model(name: str) -> Any:
-    """The causal language model of this name or path, in float32."""
     with _told(name, "weights"), _quiet():
         # Safetensors only: other weights would be unpickled.
         return transformers.AutoModelForCausalLM.from_pretrained(
@@ -67,7 +65,6 @@ def load_model(name: str) -> Any:
 
 
 def load_tokeniser(name: str) -> PretrainedTokeniser:
-    """The tokeniser of the model of this name or path."""
     with _told(name, "tokeniser"), _quiet():
         source = _source(name)
         config = transformers.AutoConfig.from_pretrained(source)

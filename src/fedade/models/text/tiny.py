@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from fedade.core.optional import OptionalModule
+from fedade.core.importing import OptionalModule
 
 transformers: Any = OptionalModule("transformers", "text")
 
@@ -38,7 +38,6 @@ class HashedWords:
     context = CONTEXT
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of every text."""
         return [[_number(word) for word in _WORD.findall(text.lower())] for text in texts]
 
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from fedade.core import trace
 from fedade.core.errors import FedadeError
-from fedade.reporting.page.grids import ClientGrid, answers, curves, measured, numbering, priors
-from fedade.reporting.page.numbers import Blobs, Packed
+from fedade.reporting.page.grids import Blobs, ClientGrid, Packed, answers, curves, measured, numbering, priors
 
 _REQUIRED = (*trace.IDENTIFIERS, "n", "accuracy_post", "accuracy_pre")
 
@@ -99,7 +98,7 @@ def _scene_entry(scene: Scene, blobs: Blobs, broken: dict[str, None]) -> dict[st
                 "method": recording.method,
                 "seed": recording.seed,
                 "timesteps": numbering(grid.timesteps),
-                "mean": grid.mean("accuracy_post"),
+                "mean": trace.mean(trace.column(table, "accuracy_post")),
                 "curves": curves(grid, blobs),
                 "answers": answers(grid, blobs),
             }

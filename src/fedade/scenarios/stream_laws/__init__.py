@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 
-from fedade.scenarios.stream_laws.continual import ContinualStreams
-from fedade.scenarios.stream_laws.correlated import CorrelatedStreams
-from fedade.scenarios.stream_laws.late import LateStreams
+from fedade.scenarios.stream_laws.continual import ContinualStreams, MixedStreams
+from fedade.scenarios.stream_laws.laid_out import CorrelatedStreams
 from fedade.scenarios.stream_laws.markov import MarkovStreams
-from fedade.scenarios.stream_laws.mixed import MixedStreams
 from fedade.scenarios.stream_laws.once import OnceStreams
-from fedade.scenarios.stream_laws.own_pace import OwnPaceStreams
+from fedade.scenarios.stream_laws.own_pace import LateStreams, OwnPaceStreams
 from fedade.scenarios.streams import ShiftStreams
 
 STREAMS: Mapping[str, type[ShiftStreams]] = {

@@ -1,9 +1,10 @@
-"""One corruption after the other at full severity, in the order of the benchmark (CoTTA, CVPR 2022)."""
+"""Corruptions at full severity: one after the other, in the order of the benchmark (CoTTA, CVPR 2022), or one of
+its own for every sample (mixed domains, as in Marsden et al., WACV 2024)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedade.data.corruptions import MAX_SEVERITY
+from fedade.data.corruptions.registry import MAX_SEVERITY
 from fedade.scenarios.streams import ShiftStreams
 
 GROUPS = 10
@@ -22,3 +23,18 @@ class ContinualStreams(ShiftStreams):
         severity = MAX_SEVERITY * self.settings.shifts_inputs
         shape = (len(clients), self.settings.samples)
         return np.broadcast_to(names[:, None], shape), np.full(shape, severity, dtype=np.int64)
+
+
+class MixedStreams(ShiftStreams):
+    """All corruptions alike, drawn independently for each sample; classes drift as their kind says."""
+
+    def conditions(
+        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        names = np.stack([
+            self.seeds.generator(f"{purpose} corruptions", client=client, timestep=timestep).integers(
+                len(self.corruptions), size=self.settings.samples
+            )
+            for client in clients.tolist()
+        ])  # fmt: skip
+        return names, np.full(names.shape, MAX_SEVERITY * self.settings.shifts_inputs, dtype=np.int64)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedade.data.corruptions import MAX_SEVERITY
+from fedade.data.corruptions.registry import MAX_SEVERITY
 from fedade.scenarios.stream_laws.laid_out import LaidOutStreams, whole_counts
 
 CLASS_STAY, CORRUPTION_STAY = 0.95, 0.85

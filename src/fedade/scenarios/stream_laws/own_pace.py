@@ -1,4 +1,5 @@
-"""Each client drifts by its own schedule, from its own start and at its own speed, as the text of the paper has it."""
+"""Clients with a time of their own: each drifts by its own schedule, from its own start and at its own speed, as the
+text of the paper has it; or joins late, in a fleet that grows while the world drifts on."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,12 @@ from fedade.scenarios.streams import ShiftStreams, client_schedules
 SLOWEST, FASTEST = 0.5, 2.0
 LATEST_START = 0.25
 """Share of the run."""
+
+LATE_SHARE = 0.5
+"""Share of the clients that are not there from the start."""
+
+LAST_JOINS = 0.75
+"""Share of the run after which nobody joins."""
 
 
 class OwnPaceStreams(ShiftStreams):
@@ -28,3 +35,18 @@ class OwnPaceStreams(ShiftStreams):
             start = draws.random() * LATEST_START * settings.num_timesteps
             rows.append(paths[name][client, np.rint(speed * (times - start)).clip(0, times[-1]).astype(np.int64)])
         return np.stack(rows)
+
+
+class LateStreams(ShiftStreams):
+    """As drift, but half of the clients, drawn by the seed, join one after the other at even distances.
+
+    A client meets its stream where the drift stands by then, with a state as deployed.
+    """
+
+    @staticmethod
+    def joining(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.int64]:
+        late = int(LATE_SHARE * settings.num_clients)
+        waits = np.ceil(LAST_JOINS * settings.num_timesteps * np.arange(1, late + 1) / max(1, late))
+        first = np.ones(settings.num_clients, dtype=np.int64)
+        first[seeds.generator("late").permutation(settings.num_clients)[:late]] += waits.astype(np.int64)
+        return first.clip(max=settings.num_timesteps)

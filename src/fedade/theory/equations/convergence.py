@@ -1,6 +1,7 @@
 """The paper's convergence theorem (appendix, th:convergence): its ceiling on the rate, both sides of its inequality."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -87,3 +88,25 @@ def gradient_diversity(
     if intercept < 0:
         slope, intercept = (x * y).sum() / x.square().sum(), torch.zeros_like(intercept)
     return float(slope), float(intercept)
+
+
+def largest_singular_value(
+    forward: Callable[[Float[Tensor, " a"]], Float[Tensor, " b"]],
+    backward: Callable[[Float[Tensor, " b"]], Float[Tensor, " a"]],
+    start: Float[Tensor, " a"],
+    iterations: int = 20,
+) -> Float[Tensor, ""]:
+    """Largest singular value of A, from A and Aᵀ (von Mises and Pollaczek-Geiringer, 1929); never above the true one.
+
+    For a symmetric A, `backward` is `forward`.
+    """
+    vector = _unit(start)
+    for _ in range(iterations - 1):
+        vector = _unit(backward(forward(vector)))
+    largest: Tensor = torch.linalg.vector_norm(forward(vector))
+    return largest
+
+
+def _unit(vector: Tensor) -> Tensor:
+    norm = torch.linalg.vector_norm(vector)
+    return vector / torch.where(norm > 0, norm, torch.ones_like(norm))

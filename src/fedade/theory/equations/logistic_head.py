@@ -49,7 +49,6 @@ def fit_logistic_head(
 
 
 def head_probabilities(head: Float[Tensor, "K width"], features: Float[Tensor, "*C n d"]) -> Float[Tensor, "*C n K"]:
-    """Predictions of such a head."""
     return torch.softmax(_with_constant(features.double()) @ head.mT, -1)
 
 

@@ -1,14 +1,19 @@
-"""The dynamic regret bound of paper Sec. 5.2 (th:regretbound) and the learning rate that makes it smallest.
+"""Empirical dynamic regret, paper Sec. 5.2, its bound (th:regretbound) and the learning rate that makes that smallest.
 
-The third term is √(B S̄ T)/η in the main text and √(B S̄ T/η) in the appendix. Only the appendix's leads to
+The bound's third term is √(B S̄ T)/η in the main text and √(B S̄ T/η) in the appendix. Only the appendix's leads to
 S̄^{1/3} T^{2/3}, so that is the one here. The bound assumes convex losses.
+
+Axes: *C any client axes, t timesteps at which losses were measured.
 """
 
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
+from jaxtyping import Float, Int
 from scipy.optimize import brentq
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,6 @@ class BoundTerms(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The bound itself."""
         return sum(self)
 
 
@@ -80,3 +84,24 @@ def _coefficients(constants: BoundConstants) -> tuple[float, float, float]:
         constants.radius**2,
         4 * (constants.radius + 1) * math.sqrt(constants.loss * constants.variation * constants.num_timesteps),
     )
+
+
+def dynamic_regret(
+    losses: Float[Tensor, "*C t"], comparator_losses: Float[Tensor, "*C t"], weights: Float[Tensor, " t"]
+) -> Float[Tensor, "*C"]:
+    """Reg_T = Σ_t [F_t(θ_t) − F_t(θ*_t)]; a measured timestep counts for as many as its weight says."""
+    return ((losses - comparator_losses) * weights).sum(-1)
+
+
+def interval_regret(
+    losses: Float[Tensor, "*C t"],
+    comparator_losses: Float[Tensor, "*C t"],
+    weights: Float[Tensor, " t"],
+    timesteps: Int[Tensor, " t"],
+    period: int,
+) -> Float[Tensor, "*C intervals"]:
+    """Regret within the intervals of one period that begin at timesteps 1, 1 + period, ...; their sum is Reg_T."""
+    interval = (timesteps - 1) // period
+    present = interval == torch.arange(int(interval.max()) + 1, device=interval.device).unsqueeze(-1)
+    excess = (losses - comparator_losses) * weights
+    return excess @ present.to(excess.dtype).mT

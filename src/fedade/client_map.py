@@ -1,13 +1,18 @@
-"""Clients on several CPU cores, each on one."""
+"""Running the function of one client for many: `loop`, `side_by_side` and `Vectorised`, which must agree."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import cache
 
 import torch
+from torch.func import vmap
 
-from fedade.core.tree import Tree, leaves, stack, take
+from fedade.core.tree import Tree, each_row, leaves, stack, take
+
+loop = each_row
+"""One client after the other: the reference, for debugging and for judging the others."""
 
 
 def side_by_side(function: Callable[..., Tree], *arguments: Tree) -> Tree:
@@ -34,3 +39,15 @@ def side_by_side(function: Callable[..., Tree], *arguments: Tree) -> Tree:
 @cache
 def _workers(cores: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cores, "fedade-client", initializer=torch.set_num_threads, initargs=(1,))
+
+
+@dataclass(frozen=True)
+class Vectorised:
+    """Maps chunks of clients; what they share (closed over) is computed once, as one ordinary batch."""
+
+    chunk_size: int | None = None
+    """Clients at a time, to bound memory; None for all."""
+
+    def __call__(self, function: Callable[..., Tree], *arguments: Tree) -> Tree:
+        """Apply the function of one client to every row of its arguments."""
+        return vmap(function, randomness="error", chunk_size=self.chunk_size)(*arguments)

@@ -1,21 +1,21 @@
-"""Follow the leading history over running means: FLH-FTL (Baby et al., 2023) in memory that does not grow.
+"""FLH-FTL (Baby et al., NeurIPS 2023): track the class prior with windows of all lengths, weighted by their forecasts.
 
-Every timestep starts an expert, the mean of all estimates since; exponential weights choose between short and long
-windows. Experts are known by their start, numbered from 0. Start r·2^k, with r odd, is of level k, and each level keeps
-its latest two experts: a window of length 2^k lives for 2^(k+2) timesteps (Hazan and Seshadhri, 2009), the one that
-starts at 0 as long as the horizon lasts. Who leaves bequeaths its weight to its neighbour, so that the pool forecasts
-as all experts together would.
+Reweights the frozen classifier by a mix of running means of estimated priors, one mean per start time, so that it
+remembers far back while nothing changes and forgets after a change. The pool is pruned to O(K log T).
 
-Axes: L levels, K classes.
+Corrupted inputs look like a change of classes to it.
 """
 
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 
-from fedade.maths.priors.simplex import normalise
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
+from fedade.maths.priors.simplex import mix_with_uniform, normalise
+from fedade.parts.priors import UNIFORM_SHARE, Estimator, batch_prior, refuse_unsafe_inverse, reweighted
 
 PER_LEVEL = 2
 
@@ -82,3 +82,38 @@ def _bequeath(weights: Tensor, lengths: Tensor, leaving: Tensor) -> Tensor:
     distances = torch.where((lengths > 0) & ~leaving, (lengths - length).abs(), torch.inf).flatten()
     heir = torch.arange(len(distances), device=distances.device) == distances.argmin()
     return torch.where(leaving, 0, weights) + heir.reshape(weights.shape) * torch.where(leaving, weights, 0).sum()
+
+
+class FlhFtl(Method[LeadingHistory]):
+    """Frozen classifier times a class prior tracked over all window lengths."""
+
+    about = Card(
+        summary="deployed model reweighted by a class prior tracked over all window lengths",
+        paper="Baby et al., NeurIPS 2023",
+        reweights=True,
+        keeps_body=True,
+    )
+
+    prior: Estimator = "simplex_ls"
+    horizon: int = Field(100, ge=1)
+    """T: windows as long as this are kept; a longer stream is fine."""
+    forecast_rate: float | None = Field(None, gt=0)
+    """α: how fast bad forecasts cost an expert its weight; None: the published 1/K."""
+    uniform_share: float = Field(UNIFORM_SHARE, ge=0, le=1)
+    """Share of the uniform distribution in the forecast."""
+
+    def begin(self, ctx: ClientContext) -> LeadingHistory:
+        refuse_unsafe_inverse(ctx.deployment, self.prior)
+        return no_history(self.horizon, ctx.deployment.source_prior)
+
+    def observe(self, ctx: ClientContext, state: LeadingHistory) -> tuple[LeadingHistory, Plan]:
+        """Weigh the experts by how they forecast this batch's prior, then let them all learn it."""
+        estimate = batch_prior(ctx, self.prior)
+        history = follow(state, estimate, self.forecast_rate or 1 / ctx.deployment.num_classes)
+        return history, {"prior": self._forecast(ctx.deployment, history)}
+
+    def predict(self, ctx: ClientContext, state: LeadingHistory) -> Tensor:
+        return reweighted(ctx, self._forecast(ctx.deployment, state))
+
+    def _forecast(self, deployment: Deployment, history: LeadingHistory) -> Tensor:
+        return mix_with_uniform(forecast(history, deployment.source_prior), self.uniform_share)

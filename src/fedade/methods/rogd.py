@@ -11,16 +11,15 @@ import math
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.maths.counter import uniform
-from fedade.methods.rogd.descent import class_error_slopes, project_above, steepest_slope
-from fedade.parts.priors import Estimator, batch_prior, calibrated_probabilities, refuse_unsafe_inverse
-from fedade.parts.reweighting import reweighted
+from fedade.maths.losses import one_hot
+from fedade.maths.priors.simplex import project_to_simplex
+from fedade.parts.priors import Estimator, batch_prior, calibrated_probabilities, refuse_unsafe_inverse, reweighted
 
 _HIGHEST_FLOOR_SHARE = 0.1
 _RANDOM_POINTS = 100
@@ -36,6 +35,13 @@ class RogdClient(NamedTuple):
 class Rogd(Method[RogdClient]):
     """Frozen classifier times a vector that descends the estimated error."""
 
+    about = Card(
+        summary="deployed model reweighted by a vector that descends its estimated error",
+        paper="Wu et al., NeurIPS 2021",
+        reference=True,
+        keeps_body=True,
+    )
+
     prior: Estimator = "simplex_ls"
     horizon: int = Field(100, ge=1)
     """T of the step size √(2/T) / L."""
@@ -44,17 +50,7 @@ class Rogd(Method[RogdClient]):
     learning_rate: float | None = Field(None, gt=0)
     """None: √(2/T) / L, L the steepest slope found on the simplex."""
 
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="deployed model reweighted by a vector that descends its estimated error",
-            paper="Wu et al., NeurIPS 2021",
-            reference=True,
-            keeps_body=True,
-        )
-
     def begin(self, ctx: ClientContext) -> RogdClient:
-        """No reweighting yet."""
         refuse_unsafe_inverse(ctx.deployment, self.prior)
         source = ctx.deployment.source_prior
         given = self.learning_rate
@@ -94,3 +90,40 @@ class Rogd(Method[RogdClient]):
         probabilities = calibrated_probabilities(deployment, deployment.reference_features)
         steepest = steepest_slope(probabilities, deployment.reference.labels, points, like)
         return math.sqrt(2 / self.horizon) / steepest.clamp_min(torch.finfo(like.dtype).tiny)
+
+
+def class_error_slopes(
+    probabilities: Float[Tensor, "n K"],
+    labels: Int[Tensor, " n"],
+    weights: Float[Tensor, " K"],
+    source_prior: Float[Tensor, " K"],
+) -> Float[Tensor, "K K"]:
+    """Row j: gradient by p of class j's error, -mean_{y=j} [a_j 1{i=j} / s - a_i a_j p_j / s²].
+
+    The gradient of the expected error under a prior q is q @ slopes. A class without samples has slope 0.
+    """
+    membership = one_hot(labels, len(weights), probabilities.dtype)
+    odds = probabilities / source_prior.clamp_min(torch.finfo(source_prior.dtype).eps)
+    odds = odds / (odds @ weights).unsqueeze(-1)
+    own = (membership * odds).sum(-1, keepdim=True)
+    own_weight = (membership @ weights).unsqueeze(-1)
+    per_sample = odds * own * own_weight - membership * own
+    return (membership / membership.sum(0).clamp_min(1)).mT @ per_sample
+
+
+def steepest_slope(
+    probabilities: Float[Tensor, "n K"],
+    labels: Int[Tensor, " n"],
+    points: Float[Tensor, "P K"],
+    source_prior: Float[Tensor, " K"],
+) -> Float[Tensor, ""]:
+    """L: the largest norm of the expected error's gradient at any of the points, under any class prior."""
+    # The gradient is linear in the prior, so a norm is largest where the prior is a single class.
+    norms = [class_error_slopes(probabilities, labels, point, source_prior).norm(dim=-1) for point in points]
+    return torch.stack(norms).max()
+
+
+def project_above(vector: Float[Tensor, " K"], floor: float) -> Float[Tensor, " K"]:
+    """Nearest distribution without an entry below the floor, which must be less than 1/K."""
+    rest = 1 - floor * len(vector)
+    return floor + rest * project_to_simplex((vector - floor) / rest)

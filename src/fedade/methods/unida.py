@@ -10,19 +10,22 @@ A client keeps 4·(|θ| + K·d) bytes. A timestep costs about 3·steps·(samples
 is sent.
 """
 
+import math
+
 import torch
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Plan
-from fedade.maths.losses.entropy import entropy_from_logits
-from fedade.maths.losses.pseudo_labels import class_means, class_totals
-from fedade.maths.signals.directions import directions
-from fedade.methods.unida.scores import entropy_separation, middle_entropy, prototype_similarities
+from fedade.core.method import Card, ClientContext, Plan
+from fedade.maths.losses import class_means, class_totals, entropy_from_logits
+from fedade.maths.signals.dynamics import directions
 from fedade.parts.composition import own_model
 from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
+
+SHARPNESS = 0.05
+"""Temperature of all similarities (DANCE)."""
 
 
 class Unida(DomainAdaptation):
@@ -30,6 +33,8 @@ class Unida(DomainAdaptation):
 
     A client remembers the class prototypes, `[K, d]`.
     """
+
+    about = Card(summary="own model, adapts to samples of known classes only", paper="prototype UNIDA", reference=True)
 
     confidence: float = Field(0.8, ge=0, le=1)
     """Similarity to its prototype from which a sample is known."""
@@ -39,12 +44,6 @@ class Unida(DomainAdaptation):
     """Share of its past that a prototype keeps."""
     separation: float = Field(0.05, ge=0)
     """Weight of the entropy separation."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="own model, adapts to samples of known classes only", paper="prototype UNIDA", reference=True
-        )
 
     def begin(self, ctx: ClientContext) -> AdaptingClient:
         deployment = ctx.deployment
@@ -90,3 +89,23 @@ class Unida(DomainAdaptation):
         share, nearest = prototype_similarities(features, prototypes).max(-1)
         certain = entropy_from_logits(logits) < (1 - self.proto_margin) * middle_entropy(logits.shape[-1])
         return (share >= self.confidence) & certain, nearest
+
+
+def middle_entropy(num_classes: int) -> float:
+    """ρ = ½ ln K: below it a sample seems known, above it unknown (DANCE, Saito et al., 2020)."""
+    return math.log(num_classes) / 2
+
+
+def entropy_separation(
+    entropies: Float[Tensor, " n"], middle: float, margin: float, chosen: Bool[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    """Mean of -|H - ρ| over those chosen samples that lie further than the margin from ρ (DANCE, Eq. 6)."""
+    distance = (entropies - middle).abs()
+    return -torch.where((distance > margin) & chosen, distance, 0.0).mean()
+
+
+def prototype_similarities(features: Float[Tensor, "n d"], prototypes: Float[Tensor, "K d"]) -> Float[Tensor, "n K"]:
+    """s_k = softmax(cos(h, c_k) / 0.05); a class without a prototype (all 0) takes no share."""
+    logits = directions(features) @ directions(prototypes).T / SHARPNESS
+    known = (prototypes != 0).any(-1)
+    return torch.where(known, logits, torch.finfo(logits.dtype).min).softmax(-1)

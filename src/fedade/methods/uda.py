@@ -8,28 +8,25 @@ Matching the features of two sets is harmful when they hold different classes in
 A client keeps 4·|θ| bytes. A timestep costs about 3·steps·(samples + reference batch) forward passes; nothing is sent.
 """
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.method import Card, Plan
-from fedade.methods.uda.alignment import coral_distance
+from fedade.core.method import Card, ClientContext, Plan
 from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 
 
 class Uda(DomainAdaptation):
     """Cross-entropy on the reference set plus λ times the distance of two feature distributions."""
 
+    about = Card(
+        summary="own model, aligns the stream's features with the reference set's",
+        paper="Deep CORAL, 2016",
+        reference=True,
+    )
+
     alignment_weight: float = Field(1.0, ge=0)
     """λ."""
-
-    @property
-    def card(self) -> Card:
-        return Card(
-            summary="own model, aligns the stream's features with the reference set's",
-            paper="Deep CORAL, 2016",
-            reference=True,
-        )
 
     def begin(self, ctx: ClientContext) -> AdaptingClient:
         return self.first_state(ctx.deployment, ())
@@ -40,6 +37,16 @@ class Uda(DomainAdaptation):
         return state, {"learning_rate": rate, "alignment": distance}
 
     def stream_loss(self, embedded: Embedded, memory: tuple[()]) -> tuple[Tensor, Tensor]:
-        """λ times the distance, and the distance."""
         distance = coral_distance(embedded.source_features, embedded.target_features)
         return self.alignment_weight * distance, distance
+
+
+def coral_distance(source: Float[Tensor, "m d"], target: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    """mean((μ_s - μ_t)²) + mean((Σ_s - Σ_t)²): Deep CORAL (Sun and Saenko, 2016) with its means, as in practice."""
+    means = (source.mean(0) - target.mean(0)).square().mean()
+    return means + (_covariance(source) - _covariance(target)).square().mean()
+
+
+def _covariance(features: Tensor) -> Tensor:
+    centred = features - features.mean(0)
+    return centred.T @ centred / max(1, len(features) - 1)

@@ -1,4 +1,5 @@
-"""Labels that a model gives itself, and losses that trust only some of them.
+"""Losses without labels: the risk from labelled reference data and an estimated prior (paper Sec. 3), Shannon entropy
+in nats, and labels that a model gives itself.
 
 Axes: *C any client axes, n samples, K classes, d features.
 """
@@ -7,7 +8,45 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedade.maths.losses.risks import cross_entropies, one_hot
+
+def class_weights(prior: Float[Tensor, "*C K"], labels: Int[Tensor, "*C n"]) -> Float[Tensor, "*C n"]:
+    """w_j = q_{y_j} n / n_{y_j}: mean_j w_j loss_j is the estimated risk of paper Sec. 3 (eq:estimated_risk).
+
+    A class without reference samples contributes nothing.
+    """
+    counts = one_hot(labels, prior.shape[-1], prior.dtype).sum(-2)
+    per_class = prior * labels.shape[-1] / counts.clamp_min(1)
+    return per_class.gather(-1, labels)
+
+
+def estimated_risk(
+    logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"], weights: Float[Tensor, "*C n"]
+) -> Float[Tensor, "*C"]:
+    """Σ_i q_i (mean loss of class i) as one weighted mean over samples, paper Sec. 3 (eq:estimated_risk)."""
+    return (weights * cross_entropies(logits, labels)).mean(-1)
+
+
+def cross_entropies(logits: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"]) -> Float[Tensor, "*C n"]:
+    return -torch.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+
+def one_hot(labels: Int[Tensor, "*C n"], num_classes: int, dtype: torch.dtype) -> Float[Tensor, "*C n K"]:
+    """Class memberships as 0 and 1, under `vmap` too."""
+    return (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)).to(dtype)
+
+
+def entropy(probabilities: Float[Tensor, "*C K"]) -> Float[Tensor, "*C"]:
+    """-Σ p log p with 0 log 0 = 0."""
+    terms: Tensor = torch.special.entr(probabilities)
+    return terms.sum(-1)
+
+
+def entropy_from_logits(logits: Float[Tensor, "*C K"]) -> Float[Tensor, "*C"]:
+    """Entropy of softmax(logits), with finite values and gradients however large the logits are."""
+    log_probabilities = torch.log_softmax(logits, -1)
+    # A log-probability may overflow to -inf, and 0 · -inf would be NaN.
+    finite = log_probabilities.clamp_min(torch.finfo(logits.dtype).min)
+    return -(log_probabilities.exp() * finite).sum(-1)
 
 
 def confident_labels(

@@ -15,25 +15,18 @@ import math
 from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Card, Method, Plan
-from fedade.core.vectors import weighted_mean
-from fedade.maths.online.hedging import hedge, mixture
-from fedade.methods.atlas.step_sizes import released_pool, single_step_size, theorem_pool
-from fedade.parts.last_layers import (
-    classified,
-    frozen_features,
-    frozen_reference_features,
-    last_layer,
-    loss,
-    reference_examination,
-)
+from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
+from fedade.core.split import weighted_mean
+from fedade.maths.hedging import hedge, mixture
+from fedade.parts import last_layers
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
+
+Scalar = Float[Tensor, ""]
 
 
 class AtlasClient(NamedTuple):
@@ -75,7 +68,10 @@ class Atlas(Method[AtlasClient]):
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         step_sizes = self._step_sizes(deployment)
-        heads = {name: value.expand(len(step_sizes), *value.shape) for name, value in last_layer(deployment).items()}
+        heads = {
+            name: value.expand(len(step_sizes), *value.shape)
+            for name, value in last_layers.last_layer(deployment).items()
+        }
         return AtlasClient(heads, step_sizes, torch.zeros_like(step_sizes))
 
     def observe(self, ctx: ClientContext, state: AtlasClient) -> tuple[AtlasClient, Plan]:
@@ -84,18 +80,19 @@ class Atlas(Method[AtlasClient]):
         Unlike in the released code, the weights see a risk at once, as in the paper, and not one timestep late.
         """
         deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
-        examination = reference_examination(deployment, prior)
-        radius = _norm(last_layer(deployment))
+        examination = last_layers.reference_examination(deployment, prior)
+        radius = _norm(last_layers.last_layer(deployment))
 
         def risk(head: dict[str, Tensor]) -> Tensor:
-            return loss(deployment, head, examination)
+            return last_layers.loss(deployment, head, examination)
 
         def step(head: dict[str, Tensor], step_size: Tensor) -> tuple[dict[str, Tensor], Tensor]:
             gradient, value = grad_and_value(risk)(head)
             return _project({name: head[name] - step_size * gradient[name] for name in head}, radius), value
 
         heads, risks = vmap(step)(state.heads, state.step_sizes)
-        log_weights = hedge(state.log_weights, risks, self._hedge_rate(len(risks)))
+        hedge_rate = self.hedge_rate or 2 * math.sqrt(math.log(len(risks)) / self.horizon)
+        log_weights = hedge(state.log_weights, risks, hedge_rate)
         plan = {
             "prior": prior,
             "learning_rate": (log_weights.softmax(-1) * state.step_sizes).sum(),
@@ -104,20 +101,16 @@ class Atlas(Method[AtlasClient]):
         return AtlasClient(heads, state.step_sizes, log_weights), plan
 
     def predict(self, ctx: ClientContext, state: AtlasClient) -> Tensor:
-        """The pool's prediction on the deployed body's features."""
-        deployment, features = ctx.deployment, frozen_features(ctx)
+        deployment, features = ctx.deployment, last_layers.frozen_features(ctx)
         if self.combine == "weights":
             weights = state.log_weights.softmax(-1)
             mean = {name: weighted_mean(values, weights) for name, values in state.heads.items()}
-            return classified(deployment, mean, features).softmax(-1)
-        outputs = vmap(lambda head: classified(deployment, head, features).softmax(-1))(state.heads)
+            return last_layers.classified(deployment, mean, features).softmax(-1)
+        outputs = vmap(lambda head: last_layers.classified(deployment, head, features).softmax(-1))(state.heads)
         return mixture(outputs, state.log_weights)
 
-    def _hedge_rate(self, count: int) -> float:
-        return self.hedge_rate or 2 * math.sqrt(math.log(count) / self.horizon)
-
     def _step_sizes(self, deployment: Deployment) -> Tensor:
-        diameter = 2 * _norm(last_layer(deployment))
+        diameter = 2 * _norm(last_layers.last_layer(deployment))
         if self.step_sizes:
             return diameter.new_tensor(self.step_sizes)
         bound = _gradient_bound(deployment)
@@ -139,5 +132,30 @@ def _project(head: dict[str, Tensor], radius: Tensor) -> dict[str, Tensor]:
 
 def _gradient_bound(deployment: Deployment) -> Tensor:
     """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
-    features = frozen_reference_features(deployment)
+    features = last_layers.frozen_reference_features(deployment)
     return (2 * (features.square().sum(-1).max() + 1)).sqrt()
+
+
+def single_step_size(diameter: Scalar, gradient_bound: Scalar, horizon: int) -> Float[Tensor, " 1"]:
+    """D / (G √T): one step size, as UOGD's released code sets it."""
+    return (diameter / (gradient_bound * math.sqrt(horizon))).reshape(1)
+
+
+def released_pool(diameter: Scalar, gradient_bound: Scalar, horizon: int) -> Float[Tensor, " N"]:
+    """D / (G √T) · 2^i up to the first value above D / G, as in ATLAS's released code: ⌊½ log₂ T⌋ + 2 step sizes."""
+    count = math.floor(math.log2(horizon) / 2) + 2
+    return single_step_size(diameter, gradient_bound, horizon) * _powers_of_two(count, diameter)
+
+
+def theorem_pool(
+    diameter: Scalar, gradient_bound: Scalar, confusion: Float[Tensor, "K K"], horizon: int
+) -> Float[Tensor, " N"]:
+    """D σ / (2 G √(K T)) · 2^i, of which 1 + ⌈½ log₂(1 + 2T)⌉ (Bai et al., 2022, Theorem 2)."""
+    count = 1 + math.ceil(math.log2(1 + 2 * horizon) / 2)
+    conditioning: Tensor = torch.linalg.svdvals(confusion.double())[-1].to(confusion.dtype)
+    smallest = diameter * conditioning / (2 * gradient_bound * math.sqrt(len(confusion) * horizon))
+    return smallest * _powers_of_two(count, diameter)
+
+
+def _powers_of_two(count: int, like: Tensor) -> Tensor:
+    return torch.arange(count, dtype=like.dtype, device=like.device).exp2()

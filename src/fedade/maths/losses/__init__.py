@@ -1,1 +1,0 @@
-"""Losses without labels, and labels that are made up."""

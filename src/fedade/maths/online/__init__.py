@@ -1,1 +1,0 @@
-"""Learning while time passes: experts, step sizes, histories."""

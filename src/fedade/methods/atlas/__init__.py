@@ -1,1 +1,0 @@
-"""The method `atlas` and what it alone uses."""

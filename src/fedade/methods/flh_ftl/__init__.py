@@ -1,1 +1,0 @@
-"""The method `flh-ftl` and what it alone uses."""

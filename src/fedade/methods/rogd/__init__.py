@@ -1,1 +1,0 @@
-"""The method `rogd` and what it alone uses."""

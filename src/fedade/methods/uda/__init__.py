@@ -1,1 +1,0 @@
-"""The method `uda` and what it alone uses."""

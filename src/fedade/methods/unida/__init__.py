@@ -1,1 +1,0 @@
-"""The method `unida` and what it alone uses."""
