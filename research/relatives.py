@@ -34,7 +34,8 @@ from fedade.methods import METHODS
 from fedade.methods.fed_ade_plus import regimes
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.tribe import Tribe, TribeClient
-from fedade.scenarios import ScenarioSettings, build_scenario
+from fedade.scenarios.building import build_scenario
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.stream_laws.continual import ContinualStreams
 
 RETENTION = 0.9

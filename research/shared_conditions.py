@@ -28,8 +28,9 @@ from fedade.engine.attendance import Rounds
 from fedade.engine.clock import Clock
 from fedade.engine.steps import Maps
 from fedade.methods import METHODS
-from fedade.scenarios import ScenarioSettings, build_scenario
+from fedade.scenarios.building import build_scenario
 from fedade.scenarios.own_streams import drifting_streams
+from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.stream_laws import STREAMS
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "defocus_blur", "fog", "jpeg_compression")

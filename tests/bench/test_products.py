@@ -17,7 +17,7 @@ from fedade.experiments.suites.grid import select
 from fedade.products import suite_products
 from fedade.products.results_file import add_results
 from fedade.products.suite_folder import claim_suite
-from fedade.reporting import answers
+from fedade.reporting import answers, figures
 from fedade.reporting.result_lines import labels_of, read_lines
 from fedade.runner.store import CellFolder, examine, records
 
@@ -38,13 +38,13 @@ def made_up(folder, cell, accuracy, rows=None):
 def drawn(monkeypatch):
     """Every figure of accuracy that is drawn: panels by title."""
     seen = {}
-    draw = suite_products.accuracy_against
+    draw = figures.accuracy_against
 
     def noted(panels, title):
         seen[title] = {panel.setting: {curve.name: curve for curve in panel.curves} for panel in panels}
         return draw(panels, title)
 
-    monkeypatch.setattr(suite_products, "accuracy_against", noted)
+    monkeypatch.setattr(figures, "accuracy_against", noted)
     return seen
 
 
