@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedade.core.paths import require_writable
+
 DEFAULT = "digits-label"
 """The preset that runs where none is named."""
 What = Annotated[str, typer.Argument(metavar="[PRESET or FILE]", help="A preset (`fedade list presets`) or a file.")]
@@ -16,3 +18,17 @@ TRACKER_NAMES = "tensorboard or mlflow"
 Track = Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Also write to {TRACKER_NAMES}; repeatable.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Serve a page that follows the run, on this machine only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
+
+
+def writable_folder(out: Path | None) -> Path | None:
+    """The callback of every `--out` that names a folder: one that cannot be written is told before all else."""
+    if out is not None:
+        require_writable(out)
+    return out
+
+
+def writable_file(out: Path | None) -> Path | None:
+    """The same of a file."""
+    if out is not None:
+        require_writable(out.parent)
+    return out

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from fedade.cli.loading import loading
-from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, Track, Watch, What
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, Track, Watch, What, writable_folder
 from fedade.cli.tables import terminal_table
 from fedade.core.errors import FedadeError
 
@@ -21,7 +21,9 @@ def run_command(
     what: What = DEFAULT,
     method: Annotated[list[str] | None, typer.Option(help="Method to run; repeatable.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME-HASH")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=writable_folder, help="Folder of the run.", show_default="runs/NAME-HASH")
+    ] = None,
     set_: Set = None,
     device: Device = None,
     jobs: Annotated[int, typer.Option(min=1, help="Methods and seeds to run at the same time.")] = 1,
