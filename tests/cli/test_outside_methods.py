@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import fedade.methods as fedade_methods
 from fedade.checking.checks import CHECKS
 from fedade.checking.promises import BrokenPromiseError
 from fedade.checking.trials import MethodTrial, trial_scenarios
@@ -57,9 +58,13 @@ def test_a_changed_method_is_run_again(fedade, tmp_path):
     assert [finished_cells("a"), finished_cells("a"), finished_cells("another")] == [1, 1, 2]
 
 
-def test_the_list_of_methods_has_it(fedade):
-    listed = json.loads(fedade("list", "methods", "--json", check=True).stdout)
-    assert "smoothed" in {entry["name"] for entry in listed}
+@pytest.mark.parametrize("kind", ["methods", "settings"])
+def test_lists_have_it_whatever_else_is_installed(fedade, monkeypatch, kind):
+    installed = fedade_methods.installed_methods()
+    monkeypatch.setattr(fedade_methods, "installed_methods", lambda: {"gone": "no_such_module:Method", **installed})
+    done = fedade("list", kind, "--json", check=True)
+    assert "smoothed" in {entry["name"] for entry in json.loads(done.stdout)}
+    assert "method gone cannot be imported (No module named 'no_such_module')" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`fedade list`."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ import typer
 from fedade.cli.loading import loading
 from fedade.cli.options import DEFAULT
 from fedade.cli.tables import print_entries
+from fedade.core.errors import FedadeError
 
 Entries = list[dict[str, Any]]
 
@@ -34,7 +35,7 @@ def list_command(
 ) -> None:
     """List what can be named on the command line and in configurations."""
     with loading():
-        entries = listed(kind)
+        entries = [*listed(kind), *_installed(kind)]
     print_entries(entries, json_)
 
 
@@ -43,44 +44,57 @@ STORED = Path(__file__).parent / "listings.json"
 
 
 def listed(kind: ListedKind) -> Entries:
-    """What there is of a kind; of our own methods, their settings, models, measures and suites as it was stored."""
+    """What there is here of a kind; of methods, their settings, models, measures and suites as it was stored."""
     stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
-    return [*stored, *_methods(_installed())] if kind is ListedKind.methods else stored
+    return stored
 
 
-def _installed() -> Sequence[str]:
+def _installed(kind: ListedKind) -> Entries:
+    """What there is in installed packages; a method that cannot be made hides no other, and says why."""
     from fedade.methods import installed_methods
 
-    return list(installed_methods())
+    describe = {ListedKind.methods: _method, ListedKind.settings: _settings_of}.get(kind)
+    if describe is None:
+        return []
+    entries = []
+    for name in installed_methods():
+        try:
+            entries.append(describe(name))
+        except FedadeError as error:
+            typer.echo(f"fedade: {error}", err=True)
+    return entries
 
 
-def _own_methods() -> Entries:
+def _methods() -> Entries:
     from fedade.methods import METHODS
 
-    return _methods(list(METHODS))
+    return [_method(name) for name in METHODS]
 
 
-def _methods(names: Sequence[str]) -> Entries:
-    from fedade.methods import method_class
+def _method(name: str) -> dict[str, Any]:
+    from fedade.experiments.settings import build_method
 
-    made = {name: method_class(name)() for name in names}
-    return [
-        {
-            "name": name,
-            "summary": method.card.summary,
-            "source": method.card.paper,
-            "oracle": method.card.oracle,
-            "rounds": method.has_rounds,
-            "reference": method.card.reference,
-        }
-        for name, method in made.items()
-    ]
+    method = build_method(name, {})
+    return {
+        "name": name,
+        "summary": method.card.summary,
+        "source": method.card.paper,
+        "oracle": method.card.oracle,
+        "rounds": method.has_rounds,
+        "reference": method.card.reference,
+    }
 
 
 def _settings() -> Entries:
-    from fedade.methods import METHODS, settings_of
+    from fedade.methods import METHODS
 
-    return [{"name": name, "settings": ", ".join(settings_of(name))} for name in METHODS]
+    return [_settings_of(name) for name in METHODS]
+
+
+def _settings_of(name: str) -> dict[str, Any]:
+    from fedade.methods import settings_of
+
+    return {"name": name, "settings": ", ".join(settings_of(name))}
 
 
 _NAMED_OTHERWISE = {
@@ -147,7 +161,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 COMPUTED: Mapping[ListedKind, Callable[[], Entries]] = {
-    ListedKind.methods: _own_methods,
+    ListedKind.methods: _methods,
     ListedKind.datasets: _datasets,
     ListedKind.models: _models,
     ListedKind.schedules: _schedules,
