@@ -105,9 +105,9 @@ def drifting_streams(
         raise FedadeError(f"kind {kind} has no use for corruptions; pass kind='covariate' or kind='both'")
     for name in corruptions:
         if isinstance(name, str):
-            corrupt_images(
-                pool[:1].cpu(), name, severity=1
-            )  # what cannot be corrupted is refused before the first batch
+            corrupt_images(pool[:1].cpu(), name, severity=1)  # what cannot be is refused before the first batch
+        elif not callable(name):
+            raise FedadeError(f"corruption {name!r} is neither a name nor a function of inputs and a severity")
     settings = _settings(kind=kind, num_clients=num_clients, num_timesteps=num_timesteps, samples=samples, alpha=alpha)
     if isinstance(schedule, str):
         weights = shift_schedule(schedule, num_timesteps, num_clients, seed)
@@ -117,11 +117,14 @@ def drifting_streams(
         last = target_priors(settings, seeds, num_classes)
     else:
         last = _own_array("last_priors", last_priors, (num_clients, num_classes))
+        if not np.allclose(last.sum(1), 1, atol=1e-3):
+            raise FedadeError(f"last_priors sum to {last.sum(1)[0]:.4g}; each client's class frequencies sum to 1")
+        last = last / last.sum(1, keepdims=True)
     return ShiftStreams(
         settings=settings,
         seeds=seeds,
         pool_at=_pools(pool, corruptions),
-        rows_by_class=tuple(np.flatnonzero(classes.numpy() == label) for label in range(num_classes)),
+        rows_by_class=tuple(np.flatnonzero(classes.cpu().numpy() == label) for label in range(num_classes)),
         initial_priors=initial_priors(settings, seeds, num_classes),
         target_priors=last,
         schedule=weights,
@@ -159,7 +162,13 @@ def _pools(pool: Tensor, corruptions: Sequence[str | Corrupting]) -> Callable[[s
         corruption = corruptions[int(number)]
         if isinstance(corruption, str):
             return corrupt_images(pool.cpu(), corruption, severity).to(pool.device)
-        return corruption(pool, severity)
+        seen = corruption(pool, severity)
+        if not isinstance(seen, Tensor) or seen.shape != pool.shape:
+            raise FedadeError(
+                f"corruption {number} gives {getattr(seen, 'shape', type(seen).__name__)} for inputs "
+                f"{list(pool.shape)}; return a tensor of the same shape"
+            )
+        return seen
 
     return pool_at
 

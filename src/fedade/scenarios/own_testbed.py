@@ -44,9 +44,14 @@ def own_testbed(
     """
     made: StreamsOfSeed = streams if callable(streams) else lambda _: streams
     drawn = made(seed)
+    if not all(hasattr(drawn, name) for name in ("num_clients", "num_timesteps", "draw")):
+        raise FedadeError(
+            f"streams are a {type(drawn).__name__}; pass fedade.drifting_streams(inputs, labels), your own "
+            "(fedade.Streams), or a function from a seed to them"
+        )
     everyone = np.arange(drawn.num_clients)
     first, last = (drawn.draw(everyone, timestep) for timestep in (1, drawn.num_timesteps))
-    _check(first, deployment)
+    _check(first, deployment, drawn.num_clients)
     data = digest(*(part for batch in (first, last) for part in tensor_bytes(_named(batch))))
     settings = ScenarioSettings(
         dataset=OWN_STREAMS,
@@ -68,7 +73,16 @@ def _named(batch: Batch) -> dict[str, Tensor]:
     return dict(zip(("inputs", "labels", "prior", "severity"), batch.tensors, strict=True))
 
 
-def _check(batch: Batch, deployment: Deployment) -> None:
+def _check(batch: Batch, deployment: Deployment, num_clients: int) -> None:
+    if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch.tensors):
+        raise FedadeError(f"streams draw a {type(batch).__name__}; give a fedade.Batch of tensors")
+    sizes = [list(part.shape) for part in (batch.labels, batch.prior, batch.severity)]
+    fitting = [[num_clients, batch.inputs.shape[1]], [num_clients, batch.prior.shape[-1]], [num_clients]]
+    if sizes != fitting or len(batch.inputs) != num_clients:
+        raise FedadeError(
+            f"streams draw inputs {list(batch.inputs.shape)}, labels {sizes[0]}, priors {sizes[1]} and severities "
+            f"{sizes[2]} for {num_clients} clients; the first axis of each is the clients', see fedade.Batch"
+        )
     shape, wanted = tuple(batch.inputs.shape[2:]), tuple(deployment.reference.inputs.shape[1:])
     if shape != wanted:
         raise FedadeError(f"streams hold inputs of shape {list(shape)}, and the deployment takes {list(wanted)}")
