@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from sklearn.datasets import load_wine
+from speed.networks import CifarResNet
 from torch import Tensor, nn
 
 import fedade
 from fedade.core.errors import FedadeError
 from fedade.models.batch_norm import BatchNorm
 
-from .networks import MODELS, ResNet, cnn, kept, labels_for, made, mlp
+from .networks import MODELS, cnn, kept, labels_for, made, mlp
 
 PUBLIC = Path(os.environ.get("FEDADE_DATA", "data")) / "models"
 """Where published weights may lie; tests of them are skipped where they do not."""
@@ -59,7 +60,7 @@ def test_published_weights_are_split_and_measured(blocks):
         pytest.skip("published weights are not on this machine")
     from safetensors.torch import load_file
 
-    model = ResNet(blocks)
+    model = CifarResNet(blocks)
     model.load_state_dict(load_file(path))
     deployment = fedade.deploy(model, (torch.rand(60, 3, 32, 32), torch.arange(60) % 10))
     assert deployment.origin["head"] == "linear"
