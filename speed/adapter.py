@@ -9,7 +9,6 @@ import csv
 import io
 import time
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 import fedade
 from fedade.core.deployment import Deployment
@@ -27,40 +26,21 @@ from fedade.data.corruptions.corrupting import corrupted_pool, digest_of
 from fedade.maths.priors.reweighting import apply_temperature
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
+from networks import CifarResNet
 
 BATCH, CORRUPTIONS = 50, ("gaussian_noise", "motion_blur", "contrast")
 
 
-class Block(nn.Module):
-    def __init__(self, inner: int, outer: int) -> None:
+class ResNet(CifarResNet):
+    """The published network, from stored pixels."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.stride = 1 if inner == outer else 2
-        self.conv1, self.bn1 = nn.Conv2d(inner, outer, 3, self.stride, 1, bias=False), nn.BatchNorm2d(outer)
-        self.conv2, self.bn2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False), nn.BatchNorm2d(outer)
-        self.padding = (outer - inner) // 2
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(inputs)))))
-        shortcut = inputs[:, :, :: self.stride, :: self.stride]
-        return torch.relu(hidden + nn.functional.pad(shortcut, (0, 0, 0, 0, self.padding, self.padding)))
-
-
-class ResNet(nn.Module):
-    """The published architecture (He et al., 2016), from stored pixels."""
-
-    def __init__(self, blocks: int = 3) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
-        for stage, (inner, outer) in enumerate(((16, 16), (16, 32), (32, 64)), 1):
-            widths = [inner] + [outer] * blocks
-            setattr(self, f"layer{stage}", nn.Sequential(*(Block(*pair) for pair in pairwise(widths))))
-        self.linear = nn.Linear(64, 10)
         for name, values in (("mean", (0.485, 0.456, 0.406)), ("deviation", (0.229, 0.224, 0.225))):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        hidden = torch.relu(self.bn1(self.conv1((pixels / 255 - self.mean) / self.deviation)))
-        return self.linear(self.layer3(self.layer2(self.layer1(hidden))).mean((2, 3)))
+        return super().forward((pixels / 255 - self.mean) / self.deviation)
 
 
 def read(data: Path) -> tuple[ResNet, Tensor, Tensor]:

@@ -1,10 +1,10 @@
 """Networks as users bring them, small, with weights that depend on a seed alone."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
+from speed.networks import CifarResNet
 from torch import Tensor, nn
 
 
@@ -24,37 +24,6 @@ class WithLogits(nn.Module):
 
     def forward(self, inputs: Tensor) -> Answer:
         return Answer(None, self.model(inputs))
-
-
-class Block(nn.Module):
-    def __init__(self, inner: int, outer: int) -> None:
-        super().__init__()
-        self.stride = 1 if inner == outer else 2
-        self.conv1, self.bn1 = nn.Conv2d(inner, outer, 3, self.stride, 1, bias=False), nn.BatchNorm2d(outer)
-        self.conv2, self.bn2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False), nn.BatchNorm2d(outer)
-        self.padding = (outer - inner) // 2
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(inputs)))))
-        shortcut = inputs[:, :, :: self.stride, :: self.stride]
-        return torch.relu(hidden + nn.functional.pad(shortcut, (0, 0, 0, 0, self.padding, self.padding)))
-
-
-class ResNet(nn.Module):
-    """ResNet-20 of He et al. (2016) for CIFAR-10, with the published names; the head is defined first on purpose."""
-
-    def __init__(self, blocks: int = 3) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 10)
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
-        for stage, (inner, outer) in enumerate(((16, 16), (16, 32), (32, 64)), 1):
-            widths = [inner] + [outer] * blocks
-            stack = (Block(*pair) for pair in pairwise(widths))
-            setattr(self, f"layer{stage}", nn.Sequential(*stack))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = torch.relu(self.bn1(self.conv1(inputs)))
-        return self.linear(self.layer3(self.layer2(self.layer1(hidden))).mean((2, 3)))
 
 
 def cnn(channels: int, classes: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> nn.Module:
@@ -95,7 +64,7 @@ def transformer(kind: str) -> Sample:
 
 
 MODELS: dict[str, Callable[[], Sample]] = {
-    "resnet-20": lambda: Sample(ResNet(), torch.rand(120, 3, 16, 16), 10),
+    "resnet-20": lambda: Sample(CifarResNet(), torch.rand(120, 3, 16, 16), 10),
     "small cnn": lambda: Sample(cnn(3, 4), torch.rand(120, 3, 12, 10), 4),
     "grey images": lambda: Sample(cnn(1, 4), torch.rand(120, 1, 9, 9), 4),
     "object with logits": lambda: Sample(WithLogits(cnn(3, 4)), torch.rand(120, 3, 8, 8), 4),

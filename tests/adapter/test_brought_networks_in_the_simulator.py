@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from speed.networks import CifarResNet
 from torch import Tensor, nn
 
 import fedade
@@ -15,7 +16,7 @@ from fedade.core.seeds import Seeds
 from fedade.methods import METHODS
 
 from ..helpers import clock
-from .networks import ResNet, made
+from .networks import made
 
 DATA = Path(os.environ.get("FEDADE_DATA", "data"))
 CLIENTS, BATCH = 3, 50
@@ -88,6 +89,6 @@ def test_an_adapter_is_the_simulator_on_the_published_network():
     pixels = np.stack([np.asarray(Image.open(io.BytesIO(image["bytes"]))) for image in table["img"]])
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     mean, deviation = torch.tensor((0.485, 0.456, 0.406)), torch.tensor((0.229, 0.224, 0.225))
-    model = ResNet()
+    model = CifarResNet()
     model.load_state_dict(load_file(weights))
     agree(model, (images - mean[:, None, None]) / deviation[:, None, None], torch.tensor(table["label"]), timesteps=5)

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from sklearn.datasets import load_wine
+from speed.networks import CifarResNet
 from torch import Tensor, nn
 
 import fedade
 from fedade.core.errors import FedadeError
 from fedade.models.batch_norm import BatchNorm
 
-from .networks import MODELS, ResNet, cnn, kept, labels_for, made, mlp
+from .networks import MODELS, cnn, kept, labels_for, made, mlp
 
 PUBLIC = Path(os.environ.get("FEDADE_DATA", "data")) / "models"
 """Where published weights may lie; tests of them are skipped where they do not."""
@@ -59,7 +60,7 @@ def test_published_weights_are_split_and_measured(blocks):
         pytest.skip("published weights are not on this machine")
     from safetensors.torch import load_file
 
-    model = ResNet(blocks)
+    model = CifarResNet(blocks)
     model.load_state_dict(load_file(path))
     deployment = fedade.deploy(model, (torch.rand(60, 3, 32, 32), torch.arange(60) % 10))
     assert deployment.origin["head"] == "linear"
@@ -199,7 +200,14 @@ LINEAR = nn.Linear(4, 3)
         (LINEAR, (GOOD[0] / 0, GOOD[1]), {}, "input 0 holds NaN or infinite"),
         (LINEAR, GOOD, {"source_prior": [0.5, 0.5]}, "not 3 positive numbers"),
         (LINEAR, GOOD, {"reference_size": 0}, "reference_size is 0"),
-        (LINEAR, GOOD, {"reference_size": 2.5}, "reference_size is 2.5; pass a whole number"),
+        (
+            LINEAR,
+            GOOD,
+            {"reference_size": 2.5},
+            "reference_size is 2.5, of 30 held-out samples of 3 classes; pass a whole",
+        ),
+        (LINEAR, GOOD, {"reference_size": 2}, "pass a whole number from 3 to 30, or leave it out"),
+        (LINEAR, GOOD, {"reference_size": 31}, "reference_size is 31, of 30 held-out"),
         (nn.Sequential(nn.LazyLinear(3)), GOOD, {}, r"never run \(Lazy\.\.\.\); call it once"),
         (nn.Linear(4, 3, device="meta"), GOOD, {}, "on the meta device: load its weights"),
         (scripted(), GOOD, {}, "TorchScript, which cannot be split"),

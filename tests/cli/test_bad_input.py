@@ -76,11 +76,37 @@ def test_bad_input_is_one_clear_line(fedade, words, told):
     assert done.stdout == ""
 
 
-def test_an_output_folder_that_is_a_file_is_named(fedade, tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        ["bench", "smoke"],
+        ["export", "nothing", "--to", "tensorboard"],
+        ["flower", "up"],
+        ["flower", "predict", "nothing", "nothing.npy"],
+    ],
+    ids=" ".join,
+)
+def test_an_output_below_a_file_is_told_before_all_else(fedade, tmp_path, monkeypatch, words):
     (tmp_path / "taken").write_text("mine")
-    done = fedade("run", *TINY, "--method", "source", "--out", "taken")
+    monkeypatch.setenv("FEDADE_CACHE", "/proc/none")  # whatever is computed first would stumble over it
+    done = fedade(*words, "--out", "taken/below")
     assert done.returncode == 2
-    assert "taken: File exists; choose another place (on the command line: --out)" in done.stderr
+    assert "taken is a file; choose another place (on the command line: --out)" in done.stderr
+
+
+def test_a_run_below_a_file_is_told_before_a_model_is_trained(fedade, tmp_path, monkeypatch):
+    (tmp_path / "runs").write_text("mine")
+    monkeypatch.setenv("FEDADE_CACHE", "/proc/none")
+    for line in (fedade("run", *TINY).stderr, fedade("run", *TINY, "--out", "runs").stderr):
+        assert "runs is a file; choose another place (on the command line: --out)" in line
+
+
+def test_a_read_only_place_is_told_before_a_model_is_trained(fedade, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)  # root may write wherever a disk lets it
+    done = fedade("run", *TINY, "--out", "below/it")
+    assert done.returncode == 2
+    assert f"{tmp_path} is read-only; choose another place (on the command line: --out)" in done.stderr
 
 
 def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_output(fedade, monkeypatch):

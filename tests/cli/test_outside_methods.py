@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import fedade.methods as fedade_methods
 from fedade.checking.checks import CHECKS
 from fedade.checking.trials import BrokenPromiseError, MethodTrial, trial_scenarios
 from fedade.methods import method_class
@@ -56,9 +57,13 @@ def test_a_changed_method_is_run_again(fedade, tmp_path):
     assert [finished_cells("a"), finished_cells("a"), finished_cells("another")] == [1, 1, 2]
 
 
-def test_the_list_of_methods_has_it(fedade):
-    listed = json.loads(fedade("list", "methods", "--json", check=True).stdout)
-    assert "smoothed" in {entry["name"] for entry in listed}
+@pytest.mark.parametrize("kind", ["methods", "settings"])
+def test_lists_have_it_whatever_else_is_installed(fedade, monkeypatch, kind):
+    installed = fedade_methods.installed_methods()
+    monkeypatch.setattr(fedade_methods, "installed_methods", lambda: {"gone": "no_such_module:Method", **installed})
+    done = fedade("list", kind, "--json", check=True)
+    assert "smoothed" in {entry["name"] for entry in json.loads(done.stdout)}
+    assert "method gone cannot be imported (No module named 'no_such_module')" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -67,6 +72,7 @@ def test_the_list_of_methods_has_it(fedade):
         ("outside_methods:Nothing", "method outside_methods:Nothing cannot be imported"),
         ("no_such_module:Method", "in the current folder or on PYTHONPATH"),
         ("outside_methods:NOT_A_METHOD", "is a dict; it must be a class that derives from fedade.Method"),
+        ("outside_methods:Lacking", "lacks card, observe, predict; docs/your-method.md shows a whole one"),
         ("smoothd", "unknown method 'smoothd'; did you mean smoothed?"),
     ],
 )
@@ -98,7 +104,39 @@ def test_broken_promises_are_named(fedade):
     assert checks["is-a-method"] is None
 
 
-@pytest.mark.parametrize(("name", "broken"), [("Guessing", "same-bits"), ("Mutating", "nothing-is-mutated")])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Logarithms", "predict gives rows that are no probabilities"),
+        ("OneAnswer", "predict gives [10] for 20 inputs, not probabilities [20, 10]"),
+        ("Planless", "observe gives a tensor [10], not (state, plan)"),
+        ("Growing", "observe gives a state [20], and the one it was given is [10]"),
+        ("Counting", "begin gives a state that holds a int; make it a tensor"),
+        ("Dicing", "predict draws from PyTorch's generator; draw from ctx.key"),
+        ("Failing", "ValueError: out of luck (__init__.py, line "),
+    ],
+)
+def test_the_first_failure_says_what_to_mend_and_is_not_repeated(fedade, name, told):
+    done = fedade("check-method", f"outside_methods:{name}")
+    failures = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert done.returncode == 1
+    assert told in failures[0]
+    assert done.stderr == ""
+    reasons = [line.split(": ", 1)[1] for line in failures]
+    spelled_out = [reason for reason in reasons if not reason.startswith("as ")]
+    assert len(set(spelled_out)) == len(spelled_out)
+
+
+def test_settings_are_named_as_for_a_run_or_without_the_method(fedade):
+    for setting in ("momentun", "smoothed.momentun"):
+        done = fedade("check-method", "smoothed", "--set", f"{setting}=1")
+        assert "smoothed.momentun: there is no such setting of smoothed; did you mean momentum?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [("Guessing", "same-bits"), ("Mutating", "nothing-is-mutated"), ("WritingTheSame", "nothing-is-mutated")],
+)
 def test_a_broken_promise_is_found(name, broken, cache):
     method = method_class(f"outside_methods:{name}")()
     with pytest.raises(BrokenPromiseError):

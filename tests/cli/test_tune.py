@@ -28,6 +28,10 @@ def test_what_cannot_be_tuned_is_one_line(fedade):
     done = fedade("tune", *TINY, "--method", "prior-bbse")
     assert done.returncode == 2
     assert "PriorReweighting has no constants to calibrate" in done.stderr
-    done = fedade("tune", *TINY, "--picture", "trials.xyz")
-    assert done.returncode == 2
-    assert "name a file that ends in .svg, .png or .pdf" in done.stderr
+
+
+def test_a_picture_that_cannot_be_drawn_is_told_before_the_trials(fedade, tmp_path, monkeypatch):
+    (tmp_path / "taken").write_text("mine")
+    monkeypatch.setenv("FEDADE_CACHE", "/proc/none")
+    assert "name a file that ends in .svg, .png or .pdf" in fedade("tune", "--picture", "trials.xyz").stderr
+    assert "taken is a file" in fedade("tune", "--picture", "taken/trials.svg").stderr

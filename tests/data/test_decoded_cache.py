@@ -1,5 +1,6 @@
 """Images are decoded once; a cache entry is whole or not there."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -98,3 +99,16 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("FEDADE_CACHE", str(tmp_path / "a-file"))
     with pytest.raises(FedadeError, match=r"cache of decoded images .*a-file.* cannot be written .*FEDADE_CACHE"):
         load("cifar10", tmp_path)
+
+
+def test_a_full_disk_is_told_before_a_map_of_it_kills_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write_cifar10_parquet(tmp_path)
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(FedadeError, match=r"make room on the disk that the cache is on .FEDADE_CACHE"):
+        load("cifar10", tmp_path)
+    assert entries() == []

@@ -1,5 +1,6 @@
 """`fedade.simulate` on deployments and streams that a user has made: the same runner, the same numbers."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,8 @@ def test_recorded_batches_are_streamed_as_they_came(deployment, tmp_path):
     assert torch.equal(batch.inputs[0], inputs[1, 1])
     torch.testing.assert_close(batch.prior.sum(-1), torch.ones(1))
     assert len(fedade.simulate(["source"], deployment, streams, out=tmp_path / "r").trace) == 6
-    fresh = fedade.simulate(["source"], deployment, streams, protocol={"score_fresh": True}, out=tmp_path / "f")
+    with pytest.warns(RuntimeWarning, match="1 of 1 have no result; source: .*no second draw"):
+        fresh = fedade.simulate(["source"], deployment, streams, protocol={"score_fresh": True}, out=tmp_path / "f")
     assert "recorded streams have no second draw" in fresh.failed["source"]
 
 
@@ -117,8 +119,37 @@ def test_grey_and_colour_images_are_corrupted():
         assert not torch.equal(fedade.corrupt_images(images, name, 5), images)
 
 
-def simulate_rows(deployment, inputs, labels):
-    return fedade.simulate(["source"], deployment, fedade.drifting_streams(inputs, labels))
+def test_a_listener_that_fails_is_warned_of(deployment, tmp_path):
+    class Clumsy(fedade.Listener):
+        def on_rows(self, cell, timestep, rows):
+            raise ValueError("dropped")
+
+    with pytest.warns(RuntimeWarning, match="2 of 2 have no result; source: .*dropped; results.failed has all"):
+        fedade.simulate(["source", "tent"], deployment, drifting(), listeners=[Clumsy()], out=tmp_path / "r")
+
+
+def test_pandas_is_what_a_data_frame_wants(deployment, tmp_path, monkeypatch):
+    results = fedade.simulate("source", deployment, drifting(), out=tmp_path / "r")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fedade.FedadeError, match="install it with: pip install 'pandas'"):
+        results.data_frame()
+
+
+class Drawing:
+    """Streams that draw something for two clients."""
+
+    num_clients, num_timesteps = 2, 1
+
+    def __init__(self, drawn):
+        self.drawn = drawn
+
+    def draw(self, clients, timestep, purpose="stream"):
+        return self.drawn
+
+
+def batch_of(clients: int) -> fedade.Batch:
+    prior = torch.full((clients, 3), 1 / 3)
+    return fedade.Batch(torch.rand(clients, 5, 4), torch.zeros(clients, 5).long(), prior, torch.zeros(clients))
 
 
 @pytest.mark.parametrize(
@@ -138,6 +169,28 @@ def simulate_rows(deployment, inputs, labels):
                 ["source"], deployed, fedade.drifting_streams(torch.rand(8, 4), [0, 1] * 4)
             ),
             "streams have 2 classes, and the deployment 3",
+        ),
+        (lambda deployed: fedade.simulate("source", deployed, 5), "streams are a int; pass fedade.drifting_streams"),
+        (lambda deployed: fedade.simulate("source", deployed, lambda seed: 5), "streams are a int"),
+        (lambda deployed: fedade.simulate("source", deployed, Drawing((1, 2))), "draw a tuple; give a fedade.Batch"),
+        (
+            lambda deployed: fedade.simulate("source", deployed, Drawing(batch_of(3))),
+            r"streams draw inputs \[3, 5, 4\].* for 2 clients; the first axis of each is the clients'",
+        ),
+        (lambda deployed: fedade.simulate("source", 5), "the scenario is a int; pass a preset"),
+        (lambda deployed: fedade.simulate("source", deployed, drifting(), seeds=3), r"such as seeds=\[3\]"),
+        (lambda deployed: fedade.simulate("source", deployed, drifting(), listeners=[print]), "derive from fedade.Lis"),
+        (
+            lambda deployed: fedade.simulate("source", deployed, drifting(), listeners=fedade.Listener()),
+            "listeners are not a list",
+        ),
+        (lambda deployed: drifting(last_priors=[0.1, 0.1, 0.1]), "last_priors sum to 0.3; each client's"),
+        (lambda deployed: drifting(kind="covariate", corruptions=[5]), "corruption 5 is neither a name nor a function"),
+        (
+            lambda deployed: drifting(kind="covariate", corruptions=[lambda rows, severity: rows[:3]]).draw(
+                np.arange(4), 3
+            ),
+            r"corruption 0 gives .*\[3, 4\].* for inputs \[90, 4\]; return a tensor of the same shape",
         ),
         (lambda deployed: drifting(schedule="sine"), "schedule: there is no such schedule; did you mean sin"),
         (lambda deployed: drifting(schedule=[0, 1]), r"schedule .*\[2\]; pass \[4, 4\] or \[4\] numbers from 0 to 1"),

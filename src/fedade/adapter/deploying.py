@@ -21,7 +21,7 @@ def deploy(
     *,
     head: str | None = None,
     source_prior: Any = None,
-    reference_size: int = 500,
+    reference_size: int | None = None,
     factory: str | None = None,
     progress: bool = True,
 ) -> Deployment:
@@ -30,9 +30,9 @@ def deploy(
     `model` is any `nn.Module` that gives logits `[n, K]`, or an object with `.logits`; it is copied, never changed.
     `held_out` are `(inputs, labels)`. `head` names the layer that gives the logits where it is not found by itself.
     `source_prior` are the class frequencies of the training data, unless those of the held-out labels. Of the held-out
-    data `reference_size` samples are kept, balanced over the classes. `factory` is written into the deployment's file:
-    the import path, `package.module:function`, of what returns the model, so that `fedade run` can build it. The copy
-    computes in float32, on the device that the model is on.
+    data `reference_size` samples are kept, balanced over the classes: 500, or all where there are fewer. `factory` is
+    written into the deployment's file: the import path, `package.module:function`, of what returns the model, so that
+    `fedade run` can build it. The copy computes in float32, on the device that the model is on.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))

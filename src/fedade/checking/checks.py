@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
+from fedade.checking.returning import functions_return_what_they_should
 from fedade.checking.trials import (
     AsIfRecorded,
+    BrokenPromiseError,
     MethodTrial,
     TrialScenarios,
     beginning,
     clock,
     final_world,
+    line_of,
     only,
     require,
     require_same_rows,
@@ -134,7 +137,7 @@ def nothing_is_mutated(trial: MethodTrial) -> None:
     world = only(beginning(method, scenario))
     state, deployment = tree.take(world.clients, 0), scenario.deployment
     given = (state, world.server, deployment.parameters, tuple(deployment.reference))
-    kept, key = tree.tree_map(torch.clone, given), torch.tensor(5)
+    versions, key = _versions(given), torch.tensor(5)
     batch = scenario.streams.draw(np.arange(1), 1)
     truth = Truth(batch.labels[0], batch.prior[0]) if method.card.oracle else None
 
@@ -144,16 +147,21 @@ def nothing_is_mutated(trial: MethodTrial) -> None:
     with torch.no_grad():
         new, plan = method.observe(context(ClientContext, world.server), state)
         if (federated := with_rounds(method)) is not None:
-            before = tree.tree_map(torch.clone, (new, plan))
+            before = _versions((new, plan))
             moved, planned, uplink = federated.local_round(context(RoundContext, world.server), new, plan)
             server, told = federated.aggregate(
                 deployment, world.server, tree.stack([uplink, uplink]), torch.ones(2, device=key.device)
             )
             personal = context(RoundContext, server, downlink=tree.take(told, 0))
             federated.personalise(personal, moved, planned)
-            require_same_tensors((new, plan), before, "a round changes the state or plan that it was given")
+            require(_versions((new, plan)) == before, "a round writes to the state or plan that it was given")
         method.predict(context(ClientContext, world.server), new)
-    require_same_tensors(given, kept, "state, shared layers or deployment are changed in place")
+    require(_versions(given) == versions, "it writes to the state, shared layers or deployment that it was given")
+
+
+def _versions(given: Any) -> list[int]:
+    """How often each tensor was written to, which also tells of a write that happens to change no value."""
+    return [leaf._version for leaf in tree.leaves(given)]
 
 
 def states_can_be_stored(trial: MethodTrial) -> None:
@@ -212,6 +220,7 @@ CHECKS: Mapping[str, Check] = {
     check.__name__.replace("_", "-"): check
     for check in (
         is_a_method,
+        functions_return_what_they_should,
         same_bits,
         hidden_labels_stay_hidden,
         clients_are_symmetric,
@@ -232,6 +241,7 @@ def checked(method: Method, scenarios: TrialScenarios) -> Iterator[tuple[str, st
         try:
             check(trial)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's method raises is why it failed
-            yield name, f"{type(error).__name__}: {first_line(error)}"
+            kind = "" if isinstance(error, BrokenPromiseError) else f"{type(error).__name__}: "
+            yield name, f"{kind}{first_line(error)}{line_of(error, method)}"
         else:
             yield name, None

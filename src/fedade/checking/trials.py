@@ -1,5 +1,7 @@
 """Short runs of one method, scenarios for them, and how a broken promise is told."""
 
+import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -119,6 +121,14 @@ class BrokenPromiseError(FedadeError):
 def require(condition: Any, reason: str) -> None:
     if not condition:
         raise BrokenPromiseError(reason)
+
+
+def line_of(error: BaseException, method: object) -> str:
+    """Where in a method's own text an error came from, as ` (file.py, line 7, in observe)`; nothing if not there."""
+    modules = (sys.modules.get(kind.__module__) for kind in type(method).__mro__ if kind not in Method.__mro__)
+    own = {getattr(module, "__file__", None) for module in modules}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 
 
 def require_same_tensors(first: Any, second: Any, reason: str) -> None:

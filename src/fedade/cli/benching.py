@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, loading
+from fedade.cli.options import DataDir, Device, Json, Set, Track, Watch, loading, writable_folder
 
 if TYPE_CHECKING:
     from fedade.products.suite_folder import SuiteRun
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 def bench_command(
     name: Annotated[str, typer.Argument(metavar="SUITE", help="See `fedade list suites`.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the suite.", show_default="runs/bench-SUITE")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=writable_folder, help="Folder of the suite.", show_default="runs/bench-SUITE"),
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Only cells with this label; repeatable. VALUE may be a list: a,b."),

@@ -19,16 +19,19 @@ def check_method_command(
         from fedade.experiments.assignments import with_setting
         from fedade.experiments.settings import build_method
 
-        method = build_method(name, reduce(with_setting, set_ or [], {}))
+        own = [setting.removeprefix(f"{name}.") for setting in set_ or []]  # as `fedade run` has them, or without
+        method = build_method(name, reduce(with_setting, own, {}))
         from fedade.checking.checks import CHECKS, checked
         from fedade.checking.trials import trial_scenarios
         from fedade.core.paths import cache_dir
-    failed = {}
+    failed: dict[str, str] = {}
     for check, reason in checked(method, trial_scenarios(cache_dir())):
+        same = next((other for other in failed if failed[other] == reason), None)
         if reason is not None:
             failed[check] = reason
         if not json_:
-            told = (CHECKS[check].__doc__ or "").splitlines()[0] if reason is None else reason
+            why = reason if same is None else f"as {same}"
+            told = (CHECKS[check].__doc__ or "").splitlines()[0] if reason is None else why
             typer.echo(f"{'pass' if reason is None else 'FAIL'}  {check}: {told}")
     if json_:
         typer.echo(json.dumps({"method": name, "checks": {check: failed.get(check) for check in CHECKS}}))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.cli.options import DEFAULT, DataDir, Json, Set, What, loading
+from fedade.cli.options import DEFAULT, DataDir, Json, Set, What, loading, writable_file, writable_folder
 from fedade.core.errors import FedadeError
 from fedade.flower.names import CONNECTION, DAYS
 
@@ -21,7 +21,10 @@ def up_command(
     what: What = DEFAULT,
     clients: Annotated[int, typer.Option(min=1, help="Clients to start.")] = 4,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node authentication.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/flower-NAME-HASH")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=writable_folder, help="Folder of the run.", show_default="runs/flower-NAME-HASH"),
+    ] = None,
     set_: Set = None,
     data_dir: DataDir = None,
     json_: Json = False,
@@ -175,7 +178,9 @@ def nodes_command(
 def predict_command(
     state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of the client's state: STATE-DIR/NAME.")],
     inputs: Annotated[Path, typer.Argument(metavar="INPUTS", help="A .npy file, or a .npz file with `inputs`.")],
-    out: Annotated[Path | None, typer.Option(help="A .npy file for the probabilities.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=writable_file, help="A .npy file for the probabilities.", dir_okay=False)
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Predict by what a client has learned: ask its node, or read its newest state where none runs."""

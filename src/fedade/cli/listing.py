@@ -1,13 +1,14 @@
 """`fedade list`."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from fedade.cli.options import DEFAULT, loading, print_entries
+from fedade.core.errors import FedadeError
 
 Entries = list[dict[str, Any]]
 ListedKind = Literal["methods", "datasets", "models", "schedules", "measures", "presets", "suites", "settings"]
@@ -19,7 +20,7 @@ def list_command(
 ) -> None:
     """List what can be named on the command line and in configurations."""
     with loading():
-        entries = listed(kind)
+        entries = [*listed(kind), *_installed(kind)]
     print_entries(entries, json_)
 
 
@@ -28,34 +29,57 @@ STORED = Path(__file__).parent / "listings.json"
 
 
 def listed(kind: ListedKind) -> Entries:
-    """What there is of a kind; of our own methods, their settings, models, measures and suites as it was stored."""
+    """What there is here of a kind; of methods, their settings, models, measures and suites as it was stored."""
+    stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
+    return stored
+
+
+def _installed(kind: ListedKind) -> Entries:
+    """What there is in installed packages; a method that cannot be made hides no other, and says why."""
     from fedade.methods import installed_methods
 
-    stored: Entries = json.loads(STORED.read_text()).get(kind) or COMPUTED[kind]()
-    return [*stored, *_methods(installed_methods())] if kind == "methods" else stored
+    describe = {"methods": _method, "settings": _settings_of}.get(kind)
+    if describe is None:
+        return []
+    entries = []
+    for name in installed_methods():
+        try:
+            entries.append(describe(name))
+        except FedadeError as error:
+            typer.echo(f"fedade: {error}", err=True)
+    return entries
 
 
-def _methods(names: Iterable[str] | None = None) -> Entries:
-    from fedade.methods import METHODS, method_class
+def _methods() -> Entries:
+    from fedade.methods import METHODS
 
-    made = {name: method_class(name)() for name in (METHODS if names is None else names)}
-    return [
-        {
-            "name": name,
-            "summary": method.card.summary,
-            "source": method.card.paper,
-            "oracle": method.card.oracle,
-            "rounds": method.has_rounds,
-            "reference": method.card.reference,
-        }
-        for name, method in made.items()
-    ]
+    return [_method(name) for name in METHODS]
+
+
+def _method(name: str) -> dict[str, Any]:
+    from fedade.experiments.settings import build_method
+
+    method = build_method(name, {})
+    return {
+        "name": name,
+        "summary": method.card.summary,
+        "source": method.card.paper,
+        "oracle": method.card.oracle,
+        "rounds": method.has_rounds,
+        "reference": method.card.reference,
+    }
 
 
 def _settings() -> Entries:
-    from fedade.methods import METHODS, settings_of
+    from fedade.methods import METHODS
 
-    return [{"name": name, "settings": ", ".join(settings_of(name))} for name in METHODS]
+    return [_settings_of(name) for name in METHODS]
+
+
+def _settings_of(name: str) -> dict[str, Any]:
+    from fedade.methods import settings_of
+
+    return {"name": name, "settings": ", ".join(settings_of(name))}
 
 
 _NAMED_OTHERWISE = {

@@ -11,6 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedade.core.paths import require_writable
+
 DEFAULT = "digits-label"
 """The preset that runs where none is named."""
 What = Annotated[str, typer.Argument(metavar="[PRESET or FILE]", help="A preset (`fedade list presets`) or a file.")]
@@ -61,3 +63,17 @@ def _text(value: object) -> str:
     if value is None or value is False:
         return ""
     return "yes" if value is True else str(value)
+
+
+def writable_folder(out: Path | None) -> Path | None:
+    """The callback of every `--out` that names a folder: one that cannot be written is told before all else."""
+    if out is not None:
+        require_writable(out)
+    return out
+
+
+def writable_file(out: Path | None) -> Path | None:
+    """The same of a file."""
+    if out is not None:
+        require_writable(out.parent)
+    return out

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedade.cli.options import TRACKER_NAMES, loading
+from fedade.cli.options import TRACKER_NAMES, loading, writable_folder
 
 
 def report_command(
@@ -28,7 +28,8 @@ def export_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN_OR_SUITE", help="Folder of a run or suite, finished or not.")],
     to: Annotated[str, typer.Option(help=f"{TRACKER_NAMES}.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for logs or database.", show_default="in RUN_OR_SUITE")
+        Path | None,
+        typer.Option(callback=writable_folder, help="Folder for logs or database.", show_default="in RUN_OR_SUITE"),
     ] = None,
 ) -> None:
     """Write what a run or suite recorded to TensorBoard or MLflow; again adds only what is new."""

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, Track, Watch, What, loading, terminal_table
+from fedade.cli.options import (
+    DEFAULT,
+    DataDir,
+    Device,
+    Json,
+    Set,
+    Track,
+    Watch,
+    What,
+    loading,
+    terminal_table,
+    writable_folder,
+)
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
@@ -19,7 +31,9 @@ def run_command(
     what: What = DEFAULT,
     method: Annotated[list[str] | None, typer.Option(help="Method to run; repeatable.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME-HASH")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=writable_folder, help="Folder of the run.", show_default="runs/NAME-HASH")
+    ] = None,
     set_: Set = None,
     device: Device = None,
     jobs: Annotated[int, typer.Option(min=1, help="Methods and seeds to run at the same time.")] = 1,

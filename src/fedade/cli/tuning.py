@@ -10,14 +10,26 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What, loading
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, What, loading, writable_file
 from fedade.core.errors import FedadeError
 
 if TYPE_CHECKING:
     from fedade.tuning.trials import Tuning
 
+KINDS = (".svg", ".png", ".pdf")
+
+
+def _picture(path: Path | None) -> Path | None:
+    if path is not None and path.suffix not in KINDS:
+        raise FedadeError(f"--picture {path}: name a file that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    return writable_file(path)
+
+
 Picture = Annotated[
-    Path | None, typer.Option("--picture", help="Draw the trials into this file (.svg, .png or .pdf).", dir_okay=False)
+    Path | None,
+    typer.Option(
+        "--picture", callback=_picture, help="Draw the trials into this file (.svg, .png or .pdf).", dir_okay=False
+    ),
 ]
 MethodName = Annotated[str, typer.Option("--method", "-m", help="Whose constants to find.")]
 
@@ -39,6 +51,7 @@ def tune_command(
         settings = named_settings(what, [*(set_ or []), f"{method}.constants=calibrated"], data_dir, device)
         experiment = experiment_from({**settings, "methods": [method]})
         from fedade.cli.progress import cell_bars
+        from fedade.core import storage
         from fedade.products.run_folder import check_device
         from fedade.reporting.figures import picture_of_trials
         from fedade.runner.work import Worker
@@ -48,10 +61,9 @@ def tune_command(
     with cell_bars("tune", quiet=json_) as listener:
         tuning = Worker(listener).tuning(experiment.build_method(), experiment)
     if picture is not None:
-        try:
-            picture_of_trials([trial.score for trial in tuning.trials], tuning.source, method).savefig(picture)
-        except (OSError, ValueError) as error:
-            raise FedadeError(f"cannot draw {picture}: {error}; name a file that ends in .svg, .png or .pdf") from error
+        drawn = picture_of_trials([trial.score for trial in tuning.trials], tuning.source, method)
+        with storage.replacing(picture) as file:
+            drawn.savefig(file, format=picture.suffix[1:])
     if json_:
         trials = [trial.as_plain() for trial in tuning.trials]
         content = {"method": method, "chosen": tuning.chosen, "source": tuning.source, "trials": trials}

@@ -47,9 +47,10 @@ def only_imports(modules: Sequence[str] | None) -> Iterator[None]:
 class OptionalModule:
     """Stands for a module that may not be installed, or takes long to import."""
 
-    def __init__(self, name: str, extra: str | None = None) -> None:
+    def __init__(self, name: str, extra: str | None = None, package: str | None = None) -> None:
+        """The module, and the extra of ours that brings it, or another package that does."""
         self._name = name
-        self._extra = extra
+        self._package = package or ("fedade" if extra is None else f"fedade[{extra}]")
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):  # someone looks at the stand-in itself: a debugger, doctest, copy
@@ -57,8 +58,7 @@ class OptionalModule:
         try:
             module = importlib.import_module(self._name)
         except ImportError as error:
-            package = "fedade" if self._extra is None else f"fedade[{self._extra}]"
             raise FedadeError(
-                f"{self._name} cannot be imported ({error}); install it with: pip install '{package}'"
+                f"{self._name} cannot be imported ({error}); install it with: pip install '{self._package}'"
             ) from error
         return getattr(module, attribute)

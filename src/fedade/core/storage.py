@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
-from fedade.core.paths import cache_dir
+from fedade.core.paths import is_cached, other_place
 
 try:
     import fcntl
@@ -114,6 +114,17 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
         lock.release()
 
 
+def reserve(path: Path, size: int) -> None:
+    """Make a file this long and take its room on the disk: a map that is written to and finds none ends the process."""
+    try:
+        with path.open("r+b" if path.exists() else "wb") as file:
+            if hasattr(os, "posix_fallocate"):  # neither on Windows nor on macOS
+                os.posix_fallocate(file.fileno(), 0, size)
+            file.truncate(size)
+    except OSError as error:
+        raise FedadeError(f"cannot write {path}: {error.strerror}; {remedy(path, error)}") from error
+
+
 def write_array(path: Path, array: NDArray[Any]) -> None:
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
@@ -123,22 +134,11 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 def remedy(path: Path, error: OSError) -> str:
     """What to do about a file that could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        whose = "the cache is on (FEDADE_CACHE names another)" if _is_cached(path) else "it is on"
+        whose = "the cache is on (FEDADE_CACHE names another)" if is_cached(path) else "it is on"
         return f"make room on the disk that {whose}, then start the same command again"
     if error.errno == errno.ENOMEM:
         return "too little memory is left; end other programs, then start the same command again"
     return other_place(path)
-
-
-def other_place(path: Path) -> str:
-    """What to do where nothing can be written."""
-    if _is_cached(path):
-        return "set FEDADE_CACHE to a folder that can be written"
-    return "choose another place (on the command line: --out)"
-
-
-def _is_cached(path: Path) -> bool:
-    return path.resolve().is_relative_to(cache_dir().resolve())
 
 
 def is_want_of_memory(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 
 Tree = Any
@@ -79,8 +80,7 @@ def mapped(tree: Tree, folder: Path, stored: bool = False) -> Tree:
         if stored and (not path.exists() or path.stat().st_size != size):
             raise FedadeError(f"checkpoint: {path} is missing or has another size; delete its folder to start again")
         if not stored:
-            with path.open("wb") as file:
-                file.truncate(size)
+            storage.reserve(path, size)
         tensor = torch.from_file(str(path), shared=True, size=leaf.numel(), dtype=leaf.dtype).view(leaf.shape)
         return tensor if stored else tensor.copy_(leaf)
 

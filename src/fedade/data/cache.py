@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
 from fedade.data.dataset import Dataset, Labelled
@@ -77,9 +78,9 @@ def _build(entry: Path, reading: ImageReading) -> None:
 
 
 def _write(folder: Path, part: str, undecoded: Undecoded) -> None:
-    images = np.lib.format.open_memmap(
-        folder / f"{part}_images.npy", mode="w+", dtype=np.uint8, shape=(len(undecoded.labels), *undecoded.shape)
-    )
+    path, shape = folder / f"{part}_images.npy", (len(undecoded.labels), *undecoded.shape)
+    images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    storage.reserve(path, path.stat().st_size)
     undecoded.decode(images)
     images.flush()
     np.save(folder / f"{part}_labels.npy", undecoded.labels)

@@ -1,5 +1,6 @@
 """Simulate from Python: what `fedade run` does, with scenarios, methods and listeners of one's own."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from fedade.reporting.figures import Figures, figures
 from fedade.reporting.results import Result, ResultRow, rows
 from fedade.scenarios.own_streams import OwnTestbed, StreamsOfSeed, own_testbed
 
-pandas = OptionalModule("pandas")
+pandas = OptionalModule("pandas", package="pandas")
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def simulate(
     `methods` are names, `{name: settings}` or objects, or one of them. `scenario` is a preset, a file, settings as a
     file would hold them (with `preset` to build on one), or a deployment of yours with its `streams`
     (`drifting_streams`, `recorded_streams`, or a function from a seed to them). `protocol` has the rounds and who takes
-    part; listeners hear of every timestep. Without `out` the folder is `runs/NAME-HASH`.
+    part; listeners hear of every timestep. Without `out` the folder is `runs/NAME-HASH`. What fails stops nothing else,
+    and is warned of.
 
     >>> import tempfile, torch, fedade
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
@@ -110,6 +112,10 @@ def simulate(
     ...     [row.method for row in results.table], len(results.trace)
     (['source', 'fed-ade-plus'], 16)
     """
+    if isinstance(seeds, int):
+        raise FedadeError(f"seeds is {seeds}; pass a list of them, such as seeds=[{seeds}]")
+    if isinstance(listeners, Listener) or not all(isinstance(listener, Listener) for listener in listeners):
+        raise FedadeError("listeners are not a list of objects that derive from fedade.Listener; its docstring has one")
     testbed, settings, name = _prepared(scenario, streams, seeds)
     several = [methods] if isinstance(methods, str | Mapping | Method) else methods
     chosen = [_written(method) for method in several]
@@ -120,7 +126,13 @@ def simulate(
     elif jobs > 1:
         raise FedadeError(f"jobs={jobs}: deployments and streams that were brought run in this process; leave jobs out")
     folder = Path(out) if out is not None else Path("runs") / f"{name}-{fingerprint(experiment)}"
-    return Results(run(experiment, folder, Listeners(list(listeners)), jobs, testbed))
+    results = Results(run(experiment, folder, Listeners(list(listeners)), jobs, testbed))
+    if results.failed:
+        first, reason = next(iter(results.failed.items()))
+        told = f"{first}: {reason}" if len(results.failed) == 1 else f"{first}: {reason}; results.failed has all"
+        count = len(results.failed) + len(results.by_seed)
+        warnings.warn(f"{len(results.failed)} of {count} have no result; {told}", RuntimeWarning, stacklevel=2)
+    return results
 
 
 def _prepared(
@@ -135,6 +147,10 @@ def _prepared(
         return testbed, {"scenario": own.model_dump(mode="json"), "execution": {"device": device}}, "simulation"
     if streams is not None:
         raise FedadeError("streams go with a deployment; pass fedade.deploy(model, held_out) in place of a scenario")
+    if not isinstance(scenario, str | Mapping):
+        raise FedadeError(
+            f"the scenario is a {type(scenario).__name__}; pass a preset, a file, settings, or fedade.deploy(...)"
+        )
     if isinstance(scenario, str):
         return None, settings_from(scenario), Path(scenario).stem
     rest = {key: value for key, value in scenario.items() if key != "preset"}

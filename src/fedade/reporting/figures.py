@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedade.core import trace
+from fedade.core import storage, trace
 
 Figures = dict[str, Figure]
 
@@ -39,9 +39,9 @@ def figures(table: pa.Table) -> Figures:
 
 
 def save(drawn: Figures, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for name, figure in drawn.items():
-        figure.savefig(folder / f"{name}.png", dpi=130)
+        with storage.replacing(folder / f"{name}.png") as file:
+            figure.savefig(file, format="png", dpi=130)
 
 
 def accuracy_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import CellInfo
+from fedade.core.paths import require_writable
 from fedade.core.provenance import provenance
 from fedade.core.seeds import Seeds
 from fedade.engine.attendance import scored_panel
@@ -45,6 +46,7 @@ def claim(folder: Path, name: str, content: Mapping[str, Any], write: bool = Tru
     Without `write` it is only looked at: a start that fails must not leave a claim behind. With it, what killed writers
     have left is swept.
     """
+    require_writable(folder)
     path, kind = folder / name, "suite" if name.endswith(".json") else "run"
     if write:
         storage.sweep(folder)

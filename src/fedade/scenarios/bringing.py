@@ -21,6 +21,8 @@ FORMAT = "1"
 """Version of the files; raised when older ones could no longer be read."""
 TRIED = 8
 """Held-out samples on which a model is tried before all are measured."""
+USUALLY_KEPT = 500
+"""Held-out samples that a deployment keeps where it is not said how many."""
 
 
 def deploy_brought(
@@ -31,7 +33,7 @@ def deploy_brought(
     head: str | None = None,
     personal: tuple[str, ...] = Split().personal,
     source_prior: Any = None,
-    reference_size: int = 500,
+    reference_size: int | None = None,
     unit_pixels: bool = False,
     factory: str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -40,13 +42,17 @@ def deploy_brought(
 
     With `unit_pixels` the module is given bytes as floats from 0 to 1.
     """
-    if not isinstance(reference_size, int) or reference_size < 1:
-        raise FedadeError(f"reference_size is {reference_size!r}; pass a whole number, at least one for each class")
     device = device_of(model)
     brought = bring(model, inputs[:TRIED].to(device), head, unit_pixels)
     with torch.no_grad():
         num_classes = brought.network.logits(brought.parameters, inputs[:1].to(device)).shape[1]
     check_classes(labels, num_classes)
+    kept = min(len(labels), max(USUALLY_KEPT, num_classes)) if reference_size is None else reference_size
+    if not isinstance(kept, int) or not num_classes <= kept <= len(labels):
+        raise FedadeError(
+            f"reference_size is {kept!r}, of {len(labels)} held-out samples of {num_classes} classes; pass a whole "
+            f"number from {num_classes} to {len(labels)}, or leave it out"
+        )
     deployment = measured_deployment(
         brought.network,
         Split(personal),
@@ -54,7 +60,7 @@ def deploy_brought(
         inputs,
         labels.cpu().numpy(),
         as_prior(source_prior, labels, num_classes),
-        max(reference_size, num_classes),
+        kept,
         device,
         progress,
     )

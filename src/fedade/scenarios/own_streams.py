@@ -113,9 +113,9 @@ def drifting_streams(
         raise FedadeError(f"kind {kind} has no use for corruptions; pass kind='covariate' or kind='both'")
     for name in corruptions:
         if isinstance(name, str):
-            corrupt_images(
-                pool[:1].cpu(), name, severity=1
-            )  # what cannot be corrupted is refused before the first batch
+            corrupt_images(pool[:1].cpu(), name, severity=1)  # what cannot be is refused before the first batch
+        elif not callable(name):
+            raise FedadeError(f"corruption {name!r} is neither a name nor a function of inputs and a severity")
     settings = _settings(kind=kind, num_clients=num_clients, num_timesteps=num_timesteps, samples=samples, alpha=alpha)
     if isinstance(schedule, str):
         weights = shift_schedule(schedule, num_timesteps, num_clients, seed)
@@ -125,11 +125,14 @@ def drifting_streams(
         last = target_priors(settings, seeds, num_classes)
     else:
         last = _own_array("last_priors", last_priors, (num_clients, num_classes))
+        if not np.allclose(last.sum(1), 1, atol=1e-3):
+            raise FedadeError(f"last_priors sum to {last.sum(1)[0]:.4g}; each client's class frequencies sum to 1")
+        last = last / last.sum(1, keepdims=True)
     return ShiftStreams(
         settings=settings,
         seeds=seeds,
         pool_at=_pools(pool, corruptions),
-        rows_by_class=tuple(np.flatnonzero(classes.numpy() == label) for label in range(num_classes)),
+        rows_by_class=tuple(np.flatnonzero(classes.cpu().numpy() == label) for label in range(num_classes)),
         initial_priors=initial_priors(settings, seeds, num_classes),
         target_priors=last,
         schedule=weights,
@@ -167,7 +170,13 @@ def _pools(pool: Tensor, corruptions: Sequence[str | Corrupting]) -> Callable[[s
         corruption = corruptions[int(number)]
         if isinstance(corruption, str):
             return corrupt_images(pool.cpu(), corruption, severity).to(pool.device)
-        return corruption(pool, severity)
+        seen = corruption(pool, severity)
+        if not isinstance(seen, Tensor) or seen.shape != pool.shape:
+            raise FedadeError(
+                f"corruption {number} gives {getattr(seen, 'shape', type(seen).__name__)} for inputs "
+                f"{list(pool.shape)}; return a tensor of the same shape"
+            )
+        return seen
 
     return pool_at
 
@@ -246,9 +255,14 @@ def own_testbed(
     """
     made: StreamsOfSeed = streams if callable(streams) else lambda _: streams
     drawn = made(seed)
+    if not all(hasattr(drawn, name) for name in ("num_clients", "num_timesteps", "draw")):
+        raise FedadeError(
+            f"streams are a {type(drawn).__name__}; pass fedade.drifting_streams(inputs, labels), your own "
+            "(fedade.Streams), or a function from a seed to them"
+        )
     everyone = np.arange(drawn.num_clients)
     first, last = (drawn.draw(everyone, timestep) for timestep in (1, drawn.num_timesteps))
-    _check(first, deployment)
+    _check(first, deployment, drawn.num_clients)
     named = [
         dict(zip(("inputs", "labels", "prior", "severity"), batch.tensors, strict=True)) for batch in (first, last)
     ]
@@ -269,7 +283,16 @@ def own_testbed(
     return OwnTestbed(deployment, made, {"weights": deployment.digest, "data": data}), settings
 
 
-def _check(batch: Batch, deployment: Deployment) -> None:
+def _check(batch: Batch, deployment: Deployment, num_clients: int) -> None:
+    if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch.tensors):
+        raise FedadeError(f"streams draw a {type(batch).__name__}; give a fedade.Batch of tensors")
+    sizes = [list(part.shape) for part in (batch.labels, batch.prior, batch.severity)]
+    fitting = [[num_clients, batch.inputs.shape[1]], [num_clients, batch.prior.shape[-1]], [num_clients]]
+    if sizes != fitting or len(batch.inputs) != num_clients:
+        raise FedadeError(
+            f"streams draw inputs {list(batch.inputs.shape)}, labels {sizes[0]}, priors {sizes[1]} and severities "
+            f"{sizes[2]} for {num_clients} clients; the first axis of each is the clients', see fedade.Batch"
+        )
     shape, wanted = tuple(batch.inputs.shape[2:]), tuple(deployment.reference.inputs.shape[1:])
     if shape != wanted:
         raise FedadeError(f"streams hold inputs of shape {list(shape)}, and the deployment takes {list(wanted)}")

@@ -29,8 +29,9 @@ def read_arrays(folder: Path, name: str) -> Dataset:
     """
     train = _npz_part(folder) or _part(folder, "train") or _npy_part(folder, "")
     if train is None:
+        wrong = "holds no arrays" if folder.exists() else "does not exist"
         raise FedadeError(
-            f"{folder} holds no arrays; expected an .npz file, or a folder with train.npz, inputs.npy with labels.npy, "
+            f"{folder} {wrong}; expected an .npz file, or a folder with train.npz, inputs.npy with labels.npy, "
             "or train_inputs.npy with train_labels.npy"
         )
     inputs, raw_labels, source = train
