@@ -72,7 +72,7 @@ def test_lists_have_it_whatever_else_is_installed(fedade, monkeypatch, kind):
         ("outside_methods:Nothing", "method outside_methods:Nothing cannot be imported"),
         ("no_such_module:Method", "in the current folder or on PYTHONPATH"),
         ("outside_methods:NOT_A_METHOD", "is a dict; it must be a class that derives from fedade.Method"),
-        ("outside_methods:Lacking", "lacks card, observe, predict; docs/your-method.md shows a whole one"),
+        ("outside_methods:Lacking", "lacks about, observe, predict; docs/your-method.md shows a whole one"),
         ("smoothd", "unknown method 'smoothd'; did you mean smoothed?"),
     ],
 )

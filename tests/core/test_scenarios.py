@@ -151,6 +151,13 @@ def test_a_model_is_trained_once_and_different_ones_side_by_side(tmp_path, monke
         return network.initial_parameters()
 
     monkeypatch.setattr(deploying, "pretrain", trains)
+    builds, one_at_a_time = deploying._network, threading.Lock()  # threads share PyTorch's generator
+
+    def built(*given: object) -> Network:
+        with one_at_a_time:
+            return builds(*given)
+
+    monkeypatch.setattr(deploying, "_network", built)
 
     def deployed(seed: int) -> Deployment:
         settings = ScenarioSettings(**{**SMALL, "pretraining": {"seed": seed}})

@@ -126,7 +126,10 @@ def method_class(name: str) -> "Callable[..., Method]":
         raise FedadeError(
             f"method {name} is a {type(make).__name__}; it must be a class that derives from fedade.Method"
         )
-    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+    missing = sorted(getattr(kind, "__abstractmethods__", ()))
+    if not hasattr(kind, "about") and kind.card is contract.Method.card:
+        missing.insert(0, "about")
+    if missing:
         raise FedadeError(f"method {name} lacks {', '.join(missing)}; docs/your-method.md shows a whole one")
     chosen: Callable[..., Method] = make
     return chosen
