@@ -29,7 +29,8 @@ def test_a_run_tells_of_every_client_by_name(make_task, make_grid, tmp_path):
     assert headline(status).startswith("finished, 3 turns")
     lines = {line[0]: line for line in lines_of(status, status["updated"])}
     assert sorted(lines) == list(task.flower.clients)
-    assert lines["client-0000"][2] in ("0 s ago", "1 s ago")
+    assert lines["client-0000"][1:3] in (("2", "0 s ago"), ("2", "1 s ago"))
+    assert (lines["client-0002"][1], status["timestep"], status["timesteps"]) == ("0", 2, 2)
     assert lines["client-0002"][2].startswith("never")
     assert "is not a count" in lines["client-0002"][-1]
     assert lines["client-0000"][-1] == ""

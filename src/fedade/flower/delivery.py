@@ -1,27 +1,116 @@
 """How the parts of a message are fetched and sent. Flower registers a message first, and sends its parts then."""
 
-import sys
-from collections.abc import Callable
-from functools import partial
+import logging
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
+from flwr.app import Error, Message, Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError, inflate_object_from_contents
+from flwr.superlink.grid.http_grid import HttpGrid
+
+log = logging.getLogger("flwr.fedade")
 
 PATIENCE: dict[str, Any] = {"initial_backoff": 0.05, "backoff_cap": 2.0, "max_tries_per_object": 20}
-"""With a part that is announced and not there: it is asked for at once again, and given up after half a minute without
-it. Flower waits for a second at first, and for a node that was killed meanwhile for minutes."""
+"""Of a node, with a part of the server's message that is announced and not there: half a minute. Flower waits for a
+second at first, and for minutes in all."""
+PART_SECONDS = 30.0
+"""How long the server waits for the next part of an answer that is announced."""
+FETCHED_AT_ONCE = 8
 
 Send = Callable[[str, bytes], tuple[bool, int]]
 """Sends a part by its name; tells whether it was taken, and how often it had to be sent until there was an answer."""
 
 
-def fetch_soon(grid: Grid) -> None:
-    """Let a grid fetch answers with this patience."""
-    module = sys.modules[type(grid).__module__]
-    fetch = getattr(module, "pull_objects", None)
-    if fetch is not None and not isinstance(fetch, partial):
-        module.pull_objects = partial(fetch, **PATIENCE)  # type: ignore[attr-defined]
+@dataclass
+class Parcel:
+    """An answer that was announced, as far as it has come."""
+
+    about: Metadata
+    missing: list[str]
+    parts: dict[str, bytes] = field(default_factory=dict)
+    last_part: float = field(default_factory=time.monotonic)
+    """When something of it came."""
+
+
+class Mailbox:
+    """Answers of a grid, each as soon as all its parts are there.
+
+    Flower's own grid waits for the parts of one answer before it looks at the next, so that a node that announces one
+    and does not send it holds up everybody.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._parcels: dict[str, Parcel] = {}
+        """By the message that they answer."""
+        self._threads = ThreadPoolExecutor(FETCHED_AT_ONCE)
+
+    def pull(self, identities: Collection[str]) -> list[Message]:
+        """Answers to these messages that are whole now, or of which no further part will come."""
+        if not isinstance(self._grid, HttpGrid):
+            return list(self._grid.pull_messages(identities))
+        self._parcels = {one: parcel for one, parcel in self._parcels.items() if one in identities}
+        if unheard := [one for one in identities if one not in self._parcels]:
+            asked = PullAppMessagesRequest(message_ids=unheard)
+            response = self._grid._runtime_client.PullMessages(asked)
+            for announced, tree in zip(response.messages_list, response.message_object_trees, strict=True):
+                about = message_from_proto(announced).metadata
+                names = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
+                self._parcels[about.reply_to_message_id] = Parcel(about, names)
+        return self._fetched(self._grid)
+
+    def _fetched(self, grid: HttpGrid) -> list[Message]:
+        wanted = [(one, name) for one, parcel in self._parcels.items() for name in parcel.missing]
+        calls = self._threads.map(lambda part: grid._runtime_client.PullObject(_request(grid, part[1])), wanted)
+        whole = []
+        for one, answers in groupby(zip(wanted, calls, strict=True), key=lambda answer: answer[0][0]):
+            parcel, gone = self._parcels[one], False
+            for (_, name), response in answers:
+                gone = gone or not response.object_found
+                if response.object_available:
+                    parcel.parts[name], parcel.last_part = response.object_content, time.monotonic()
+                    parcel.missing.remove(name)
+            if not parcel.missing:
+                whole.append(_unpacked(grid, self._parcels.pop(one)))
+            elif gone or time.monotonic() - parcel.last_part > PART_SECONDS:
+                whole.append(_lost(self._parcels.pop(one).about))
+        return whole
+
+
+def _request(grid: HttpGrid, name: str) -> PullObjectRequest:
+    return PullObjectRequest(node=grid.node, run_id=grid.run.run_id, object_id=name)
+
+
+def _unpacked(grid: HttpGrid, parcel: Parcel) -> Message:
+    """The message in a parcel; one without content where there is none, or one that answers another."""
+    about, run = parcel.about, grid.run.run_id
+    received = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=about.message_id)
+    grid._runtime_client.ConfirmMessageReceived(received)
+    try:
+        message = inflate_object_from_contents(about.message_id, parcel.parts)
+    except Exception as error:  # noqa: BLE001 - a node may send whatever it likes
+        log.warning("what node %d sent is no message: %r", about.src_node_id, error)
+        return make_message(about, content=RecordDict())
+    if not isinstance(message, Message) or message.metadata.reply_to_message_id != about.reply_to_message_id:
+        return make_message(about, content=RecordDict())
+    message.metadata.__dict__["_message_id"] = about.message_id
+    return message
+
+
+def _lost(about: Metadata) -> Message:
+    reason = f"its answer was announced, and {PART_SECONDS:.0f} s later parts of it have not come"
+    return make_message(about, error=Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason=reason))
 
 
 def once(send: Send, run: int, session: str, known: bool) -> Callable[[str, bytes], None]:

@@ -23,6 +23,8 @@ class Member:
     """Its node answers one message after the other, as ours does. Flower's simulation has several at once."""
     absent: bool = False
     """It left a message unanswered, and is not waited for until it is heard of again."""
+    late: int = 0
+    """Answers in a row that came when they were no longer waited for."""
     base: int = -1
     """The last turn whose answer counted."""
     kept: int = -1
