@@ -1,9 +1,9 @@
 """What a node's socket costs beside `Adapter.predict` itself: `python speed/serving.py --out FILE`.
 
 A process serves an adapter at a socket as a node does; this one has a copy of the adapter. It asks its own copy and the
-socket in turn, so that other work on the machine meets both alike. Told are each one's fastest and median by the clock, and
-the work of both processes, which other work hardly changes: on cores that are busy, the clock also counts how long a
-second process waits for its turn. An adapter that predicts nothing shows what is left of the socket whatever the network.
+socket in turn, so that other work on the machine meets both alike. Told are each one's fastest and median by the clock,
+and the work of both processes, which other work hardly changes: on cores that are busy, the clock also counts how long
+a second process waits for its turn. An adapter that predicts nothing shows what the socket alone costs.
 """
 
 import argparse
@@ -28,7 +28,6 @@ from fedade.experiments.settings import experiment_from
 from fedade.flower.endpoint import NodeClient, array_of, bytes_of, served_at
 from fedade.flower.serving import Served
 from fedade.scenarios.building import build_deployment
-
 
 BLOCK = 10
 """Calls of one contender before it is the next one's turn."""

@@ -25,7 +25,7 @@ from fedade.products import run_folder
 from fedade.products.run_folder import CONFIG, run
 from fedade.runner import checkpoints
 
-from .runner.test_crash_points import LEFT_BEHIND
+from .runner.crash_points import LEFT_BEHIND
 
 SCENARIO = {"num_clients": 8, "num_timesteps": 12, "samples": 20, "train_size": 350, "reference_size": 50}
 KILLS_OF_A_RUN = 10

@@ -25,12 +25,14 @@ ROWS = (
 DIVERGING = {"rate": {"low": 1e30, "mid": 1e30, "high": 1e30}}
 
 
-def suite(name: str, rows: Sequence[SuiteRow] = ROWS, timesteps: int = 3) -> Suite:
-    """On the default data, two schedules and one seed."""
+def suite(
+    name: str, rows: Sequence[SuiteRow] = ROWS, timesteps: int = 3, schedules: Sequence[str] = ("lin", "squ")
+) -> Suite:
+    """On the default data, with one seed."""
 
     def cells(seeds: Sequence[int]) -> list[Cell]:
         changes = {"scenario": {**SCENARIO, "num_timesteps": timesteps}}
-        return grid(name, ("digits-label",), rows, seeds, schedules=("lin", "squ"), changes=changes)
+        return grid(name, ("digits-label",), rows, seeds, schedules=schedules, changes=changes)
 
     return Suite(name, "for tests", cells, (0,))
 
