@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
@@ -15,18 +15,23 @@ from fedade.flower.delivery import Mailbox
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
 
+from .hostile import array
+
 
 class Link:
     """A SuperLink to which answers are announced, and parts of them sent, when a test says so."""
 
     def __init__(self) -> None:
-        self.announced, self.parts, self.gone, self.confirmed, self.pushed = [], {}, set(), [], 0
+        self.announced, self.parts, self.gone, self.confirmed = [], {}, set(), []
+        self.pushed = self.fetched = 0
 
-    def answer(self, to: str, said: str, metadata_to: str | None = None) -> list[str]:
+    def answer(self, to: str, said: str, metadata_to: str | None = None, arrays: int = 0) -> list[str]:
         """Announce an answer; the names of its parts, none of which is there yet."""
         asked = Message(RecordDict(), dst_node_id=7, message_type="train.turn")
         asked.metadata.__dict__["_message_id"] = metadata_to or to
-        message = Message(RecordDict({"config": ConfigRecord({"said": said})}), reply_to=asked)
+        content = RecordDict({"config": ConfigRecord({"said": said})})
+        content["arrays"] = ArrayRecord({f"a{one}": array(bytes([one]) * 1000) for one in range(arrays)})
+        message = Message(content, reply_to=asked)
         message.metadata.__dict__["_message_id"] = message.object_id
         envelope = message_to_proto(remove_content_from_message(message))
         envelope.metadata.reply_to_message_id = to
@@ -45,6 +50,7 @@ class Link:
 
     def PullObject(self, request):  # noqa: N802 - Flower's name
         name = request.object_id
+        self.fetched += 1
         there, found = name in self.parts, name not in self.gone
         return SimpleNamespace(object_found=found, object_available=there, object_content=self.parts.get(name, b""))
 
@@ -72,7 +78,7 @@ def said(messages: list[Message]) -> list[object]:
 
 
 def test_an_answer_that_does_not_come_holds_up_no_other(grid, link, monkeypatch):
-    mailbox = Mailbox(grid)
+    mailbox = Mailbox(grid, 10**6)
     link.answer("first", "never")
     link.send(*link.answer("second", "here"))
     assert said(mailbox.pull(["first", "second"])) == ["here"]
@@ -86,9 +92,9 @@ def test_an_answer_that_does_not_come_holds_up_no_other(grid, link, monkeypatch)
 
 
 def test_parts_that_come_one_by_one_are_put_together(grid, link):
-    mailbox = Mailbox(grid)
+    mailbox = Mailbox(grid, 10**6)
     parts = link.answer("asked", "whole")
-    assert len(parts) == 3
+    assert len(parts) == 4
     for part in parts[:-1]:
         link.send(part)
         assert mailbox.pull(["asked"]) == []
@@ -98,20 +104,31 @@ def test_parts_that_come_one_by_one_are_put_together(grid, link):
 
 
 def test_an_answer_whose_parts_the_link_has_dropped_is_lost_at_once(grid, link):
-    mailbox = Mailbox(grid)
+    mailbox = Mailbox(grid, 10**6)
     link.gone |= set(link.answer("asked", "gone"))
     assert mailbox.pull(["asked"])[0].has_error()
 
 
 @pytest.mark.parametrize("kind", ["no message", "an answer to another"])
 def test_what_is_no_answer_is_handed_on_without_content_to_be_refused(grid, link, kind):
-    mailbox = Mailbox(grid)
+    mailbox = Mailbox(grid, 10**6)
     names = link.answer("asked", "lie", metadata_to="another" if kind == "an answer to another" else None)
     link.send(*names)
     if kind == "no message":
         link.parts = dict.fromkeys(names, b"garbage")
     (found,) = mailbox.pull(["asked"])
     assert (found.metadata.reply_to_message_id, len(found.content)) == ("asked", 0)
+
+
+def test_what_is_far_too_large_is_not_fetched_whole(grid, link, monkeypatch, caplog):
+    monkeypatch.setattr(delivery, "EXCESS", 10_000)
+    names = link.answer("asked", "much", arrays=200)
+    link.send(*names)
+    (found,) = Mailbox(grid, 10_000).pull(["asked"])
+    assert (found.metadata.reply_to_message_id, len(found.content)) == ("asked", 0)
+    assert link.fetched < len(names) / 2
+    assert "more than 20000 bytes" in caplog.text
+    assert link.confirmed  # so that the link forgets it
 
 
 class Fleet:

@@ -119,7 +119,7 @@ def survives(
         if outcome(folder) != expected:
             others.append(where)
         left += [f"{where}: {path.name}" for path in folder.rglob("*") if LEFT_BEHIND.fullmatch(path.name)]
-    assert not (stuck or others or left), f"stuck: {stuck}; another outcome: {others}; left: {left}"
+    assert [stuck, others, left] == [[], [], []], f"stuck: {stuck}; another outcome: {others}; left: {left}"
 
 
 def every(count: int) -> Iterable[int]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 from flwr.app import Error, Message, Metadata, RecordDict
@@ -19,6 +18,9 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError, inflate_object_from_contents
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedade.core.errors import FedadeError
+from fedade.flower.wire import one_line
+
 log = logging.getLogger("flwr.fedade")
 
 PATIENCE: dict[str, Any] = {"initial_backoff": 0.05, "backoff_cap": 2.0, "max_tries_per_object": 20}
@@ -27,6 +29,8 @@ second at first, and for minutes in all."""
 PART_SECONDS = 30.0
 """How long the server waits for the next part of an answer that is announced."""
 FETCHED_AT_ONCE = 8
+EXCESS = 2**24
+"""Bytes beyond the most that an answer may have of which one is still fetched, to be measured and refused."""
 
 Send = Callable[[str, bytes], tuple[bool, int]]
 """Sends a part by its name; tells whether it was taken, and how often it had to be sent until there was an answer."""
@@ -41,17 +45,19 @@ class Parcel:
     parts: dict[str, bytes] = field(default_factory=dict)
     last_part: float = field(default_factory=time.monotonic)
     """When something of it came."""
+    held: int = 0
+    """Bytes of it."""
 
 
 class Mailbox:
     """Answers of a grid, each as soon as all its parts are there.
 
     Flower's own grid waits for the parts of one answer before it looks at the next, so that a node that announces one
-    and does not send it holds up everybody.
+    and does not send it holds up everybody; and it fetches all of an answer, however large.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+    def __init__(self, grid: Grid, most_bytes: int) -> None:
+        self._grid, self._most_bytes = grid, most_bytes + EXCESS
         self._parcels: dict[str, Parcel] = {}
         """By the message that they answer."""
         self._threads = ThreadPoolExecutor(FETCHED_AT_ONCE)
@@ -71,41 +77,44 @@ class Mailbox:
         return self._fetched(self._grid)
 
     def _fetched(self, grid: HttpGrid) -> list[Message]:
-        wanted = [(one, name) for one, parcel in self._parcels.items() for name in parcel.missing]
-        calls = self._threads.map(lambda part: grid._runtime_client.PullObject(_request(grid, part[1])), wanted)
+        wanted = [(parcel, name) for parcel in self._parcels.values() for name in parcel.missing]
+        gone = {one for one in self._threads.map(lambda part: self._fetch(grid, *part), wanted) if one}
         whole = []
-        for one, answers in groupby(zip(wanted, calls, strict=True), key=lambda answer: answer[0][0]):
-            parcel, gone = self._parcels[one], False
-            for (_, name), response in answers:
-                gone = gone or not response.object_found
-                if response.object_available:
-                    parcel.parts[name], parcel.last_part = response.object_content, time.monotonic()
-                    parcel.missing.remove(name)
-            if not parcel.missing:
-                whole.append(_unpacked(grid, self._parcels.pop(one)))
-            elif gone or time.monotonic() - parcel.last_part > PART_SECONDS:
+        for one, parcel in list(self._parcels.items()):
+            if not parcel.missing or parcel.held > self._most_bytes:
+                whole.append(self._unpacked(grid, self._parcels.pop(one)))
+            elif one in gone or time.monotonic() - parcel.last_part > PART_SECONDS:
                 whole.append(_lost(self._parcels.pop(one).about))
         return whole
 
+    def _fetch(self, grid: HttpGrid, parcel: Parcel, name: str) -> str | None:
+        """Put a part into its parcel, if it is there; the parcel's name where it never will be."""
+        if parcel.held > self._most_bytes:
+            return None
+        asked = PullObjectRequest(node=grid.node, run_id=grid.run.run_id, object_id=name)
+        response = grid._runtime_client.PullObject(asked)
+        if response.object_available:
+            parcel.parts[name], parcel.last_part = response.object_content, time.monotonic()
+            parcel.held += len(response.object_content)
+            parcel.missing.remove(name)
+        return None if response.object_found else parcel.about.reply_to_message_id
 
-def _request(grid: HttpGrid, name: str) -> PullObjectRequest:
-    return PullObjectRequest(node=grid.node, run_id=grid.run.run_id, object_id=name)
-
-
-def _unpacked(grid: HttpGrid, parcel: Parcel) -> Message:
-    """The message in a parcel; one without content where there is none, or one that answers another."""
-    about, run = parcel.about, grid.run.run_id
-    received = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=about.message_id)
-    grid._runtime_client.ConfirmMessageReceived(received)
-    try:
-        message = inflate_object_from_contents(about.message_id, parcel.parts)
-    except Exception as error:  # noqa: BLE001 - a node may send whatever it likes
-        log.warning("what node %d sent is no message: %r", about.src_node_id, error)
-        return make_message(about, content=RecordDict())
-    if not isinstance(message, Message) or message.metadata.reply_to_message_id != about.reply_to_message_id:
-        return make_message(about, content=RecordDict())
-    message.metadata.__dict__["_message_id"] = about.message_id
-    return message
+    def _unpacked(self, grid: HttpGrid, parcel: Parcel) -> Message:
+        """The message in a parcel; without content where there is none, it is too large or answers another."""
+        about, run = parcel.about, grid.run.run_id
+        received = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=about.message_id)
+        grid._runtime_client.ConfirmMessageReceived(received)
+        try:
+            if parcel.missing:
+                raise FedadeError(f"more than {self._most_bytes} bytes, of which the rest was not fetched")
+            message = inflate_object_from_contents(about.message_id, parcel.parts)
+            if not isinstance(message, Message) or message.metadata.reply_to_message_id != about.reply_to_message_id:
+                raise FedadeError("no answer to the message that it says it answers")
+        except Exception as error:  # noqa: BLE001 - a node may send whatever it likes
+            log.warning("what node %d sent is refused: %s", about.src_node_id, one_line(error))
+            return make_message(about, content=RecordDict())
+        message.metadata.__dict__["_message_id"] = about.message_id
+        return message
 
 
 def _lost(about: Metadata) -> Message:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.lib.format as npy
@@ -117,7 +117,7 @@ class NodeClient:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection: BinaryIO | None = None
+        self._connection: "io.BufferedRWPair[Any, Any] | None" = None
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[Any]:
         """Class probabilities `[n, K]` of a batch."""
@@ -153,7 +153,7 @@ class NodeClient:
             raise FedadeError(content.decode(errors="replace").strip())
         return content
 
-    def _connected(self) -> BinaryIO:
+    def _connected(self) -> "io.BufferedRWPair[Any, Any]":
         if self._connection is None:
             opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with opened:  # which the file below keeps open
@@ -169,7 +169,7 @@ class NodeClient:
             self._connection = None
 
 
-def _response(connection: BinaryIO) -> tuple[int, dict[str, str], bytes]:
+def _response(connection: "io.BufferedRWPair[Any, Any]") -> tuple[int, dict[str, str], bytes]:
     """Status, headers and content of an answer of our own server; `http.client` would take a multiple of the time."""
     lines = list(iter(lambda: connection.readline().decode("latin-1").rstrip(), ""))
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}

@@ -74,7 +74,7 @@ class Exchange:
     roster: Roster
     timeout_seconds: float
     most_bytes: int
-    """Answers that hold more are refused; they are not even copied to be measured."""
+    """Answers that hold more are refused; they are not even copied to be measured, and much larger ones not fetched."""
     traffic: Traffic = field(default_factory=Traffic)
     _hellos: dict[str, int] = field(default_factory=dict)
     """Nodes that were asked for their names, by message."""
@@ -87,7 +87,7 @@ class Exchange:
     """Messages that were not waited for any longer, whose answers still show that a client is back."""
 
     def __post_init__(self) -> None:
-        self._mailbox = Mailbox(self.grid)
+        self._mailbox = Mailbox(self.grid, self.most_bytes)
 
     def gather(self, wanted: int, seconds: float) -> None:
         """Wait until enough clients have told their names."""
