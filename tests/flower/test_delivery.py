@@ -14,6 +14,7 @@ from fedade.flower import delivery, exchange
 from fedade.flower.delivery import Mailbox
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
+from fedade.flower.wire import HELLO
 
 from .hostile import array
 
@@ -25,11 +26,13 @@ class Link:
         self.announced, self.parts, self.gone, self.confirmed = [], {}, set(), []
         self.pushed = self.fetched = 0
 
-    def answer(self, to: str, said: str, metadata_to: str | None = None, arrays: int = 0) -> list[str]:
+    def answer(
+        self, to: str, said: str, metadata_to: str | None = None, arrays: int = 0, **more: str | bool
+    ) -> list[str]:
         """Announce an answer; the names of its parts, none of which is there yet."""
         asked = Message(RecordDict(), dst_node_id=7, message_type="train.turn")
         asked.metadata.__dict__["_message_id"] = metadata_to or to
-        content = RecordDict({"config": ConfigRecord({"said": said})})
+        content = RecordDict({"config": ConfigRecord({"said": said, **more})})
         content["arrays"] = ArrayRecord({f"a{one}": array(bytes([one]) * 1000) for one in range(arrays)})
         message = Message(content, reply_to=asked)
         message.metadata.__dict__["_message_id"] = message.object_id
@@ -156,8 +159,8 @@ class Fleet:
 
     def _push(self, message: Message) -> str:
         self.link.pushed += 1
-        names = self.link.answer(f"m{self.link.pushed}", "turn")
-        if message.metadata.dst_node_id == 1 or self.prompt:
+        names = self.link.answer(f"m{self.link.pushed}", "turn", **{"client": "eve", "in-order": True})
+        if message.metadata.message_type == HELLO or message.metadata.dst_node_id == 1 or self.prompt:
             self.link.send(*names)
         else:
             self.unsent += names
@@ -199,4 +202,20 @@ def test_a_node_that_is_late_again_and_again_is_waited_for_twice_until_it_is_in_
     fleet.prompt = True
     fleet.turn()
     assert fleet.heard[-2:] == ["ada", "eve"]
+    assert not fleet.members["eve"].absent
+
+
+def test_a_node_that_answers_all_but_its_turns_is_waited_for_three_times(grid, link, monkeypatch, caplog):
+    monkeypatch.setattr(exchange, "LOST_SECONDS", 0.01)
+    fleet = Fleet(grid, link, monkeypatch, timeout_seconds=60.0)
+    fleet.members["eve"].in_order = True
+    absent = []
+    for _ in range(5):
+        fleet.turn()
+        absent.append(fleet.members["eve"].absent)
+    assert absent == [False, False, True, True, True]
+    assert caplog.text.count("a message to eve was lost") == 3
+    fleet.prompt = True
+    while "eve" not in fleet.heard:
+        fleet.turn()
     assert not fleet.members["eve"].absent

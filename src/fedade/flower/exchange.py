@@ -27,6 +27,8 @@ MOST_DOUBLINGS = 5
 """Of that time, for a client that does answer and never well: asked in a hurry, it would only repeat itself."""
 MOST_LATE = 1
 """Answers after their time that show a client to be back; one that is late again is not waited for."""
+MOST_LOST = 2
+"""Messages in a row that a network may lose of one client; a node that loses more is not waited for."""
 
 
 Write = Callable[[Member], RecordDict]
@@ -187,13 +189,15 @@ class Exchange:
         # Only now: the answer that was asked for may come together with that to the question.
         for pending in [waiting.pop(identity) for identity in lost if identity in waiting]:
             log.warning("a message to %s was lost on its way", pending.member.name)
+            pending.member.lost += 1
+            pending.member.absent = pending.member.lost > MOST_LOST
             heard.append((pending.member, None))
         return heard
 
     def _heard(self, pending: Pending, message: Message) -> tuple[Member, RecordDict | None]:
         """Whose answer it is, and what it holds."""
         member = pending.member
-        member.absent, member.late = message.has_error(), 0
+        member.absent, member.late, member.lost = message.has_error(), 0, 0
         if message.has_error():
             log.warning("%s did not answer: %s", member.name, one_line(message.error.reason))
         held = 0 if message.has_error() else content_bytes(message.content)

@@ -25,6 +25,8 @@ class Member:
     """It left a message unanswered, and is not waited for until it is heard of again."""
     late: int = 0
     """Answers in a row that came when they were no longer waited for."""
+    lost: int = 0
+    """Messages in a row that its node left without an answer, although it answered a later one."""
     base: int = -1
     """The last turn whose answer counted."""
     kept: int = -1
