@@ -22,13 +22,20 @@ VICTIM = "client-0001"
 
 
 @pytest.fixture
-def task(make_task, quick) -> FlowerTask:
-    """Two clients; one that cannot save its state ends the run at once."""
-    return make_task(
-        scenario={"num_clients": 2},
-        protocol={"participation": 1.0},
-        flower={"quorum": 1.0, "retries": 0, "timeout_seconds": 2.0},
-    )
+def make_fleet(make_task, quick):
+    """The task of two clients, whose turns all must count within so many seconds."""
+
+    def make(seconds: float) -> FlowerTask:
+        said = {"quorum": 1.0, "retries": 0, "timeout_seconds": seconds}
+        return make_task(scenario={"num_clients": 2}, protocol={"participation": 1.0}, flower=said)
+
+    return make
+
+
+@pytest.fixture
+def task(make_fleet) -> FlowerTask:
+    """A client that cannot save its state soon ends the run."""
+    return make_fleet(2.0)
 
 
 def fleet_in(folder: Path, task: FlowerTask) -> InProcessGrid:
@@ -99,9 +106,12 @@ class KilledNode(InProcessGrid):
         return message_from_proto(ProtoMessage.FromString(content[4:]))
 
 
-@pytest.mark.parametrize("number", [pytest.param(number, marks=pytest.mark.slow) for number in range(4)] + [4])
-def test_a_node_that_is_killed_at_any_operation_costs_no_number(task, tmp_path, number):
-    """A fifth of all operations on the client's files each; one in 25 of them where there is little time."""
+@pytest.mark.parametrize(
+    ("first", "stride"), [(4, 25), *(pytest.param(first, 5, marks=pytest.mark.slow) for first in range(5))]
+)
+def test_a_node_that_is_killed_at_any_operation_costs_no_number(make_fleet, tmp_path, first, stride):
+    """A fifth of all operations on the client's files each, or one in 25 of them where there is little time."""
+    task = make_fleet(300.0)
 
     def run(folder: Path, at: int | None) -> KilledNode:
         plain = fleet_in(folder, task)
@@ -114,7 +124,7 @@ def test_a_node_that_is_killed_at_any_operation_costs_no_number(task, tmp_path, 
     whole = run(tmp_path / "whole", None)
     assert whole.seen > 40
     expected = table(tmp_path / "whole")
-    for at in range(number, whole.seen, 25 if number == 4 else 5):
+    for at in range(first, whole.seen, stride):
         folder = tmp_path / f"killed-{at}"
         run(folder, at)
         assert table(folder) == expected, at

@@ -123,14 +123,17 @@ def test_what_is_no_answer_is_handed_on_without_content_to_be_refused(grid, link
     assert (found.metadata.reply_to_message_id, len(found.content)) == ("asked", 0)
 
 
-def test_what_is_far_too_large_is_not_fetched_whole(grid, link, monkeypatch, caplog):
+@pytest.mark.parametrize(("piece_bytes", "most_fetched"), [(1, 100), (2**20, 0)], ids=["bytes", "parts"])
+def test_what_is_far_too_large_is_not_fetched_whole(grid, link, monkeypatch, caplog, piece_bytes, most_fetched):
+    """Neither in bytes that come, nor in parts that are announced, of which the link would be asked for each."""
     monkeypatch.setattr(delivery, "EXCESS", 10_000)
+    monkeypatch.setattr(delivery, "PIECE_BYTES", piece_bytes)
     names = link.answer("asked", "much", arrays=200)
     link.send(*names)
     (found,) = Mailbox(grid, 10_000).pull(["asked"])
     assert (found.metadata.reply_to_message_id, len(found.content)) == ("asked", 0)
-    assert link.fetched < len(names) / 2
-    assert "more than 20000 bytes" in caplog.text
+    assert link.fetched <= most_fetched < len(names)
+    assert "parts of it were not even fetched" in caplog.text
     assert link.confirmed  # so that the link forgets it
 
 

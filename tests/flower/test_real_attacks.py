@@ -176,7 +176,7 @@ def test_nodes_that_withhold_their_answers_or_send_gigabytes_harm_nobody(make_ta
     assert status.get("finished"), status
     assert said.count("a message to announces was lost on its way") == 3  # then it is no longer waited for
     assert status["refused"]["floods"] >= 1
-    assert "bytes, of which the rest was not fetched" in said
+    assert "parts of it were not even fetched" in said
     found, expected = told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator")
     for number in (0, 2):
         assert_same(trace.where(found, client=number), trace.where(expected, client=number))

@@ -32,6 +32,10 @@ FETCHED_AT_ONCE = 8
 EXCESS = 2**24
 """Bytes beyond the most that an answer may have of which one is still fetched, to be measured and refused."""
 
+PLAIN_PARTS, PIECE_BYTES = 16, 2**20
+"""Parts of an answer beside the pieces of its arrays, and the least that Flower makes of these but for the last: one
+that is announced in many more parts would have the server ask for each of them, again and again."""
+
 Send = Callable[[str, bytes], tuple[bool, int]]
 """Sends a part by its name; tells whether it was taken, and how often it had to be sent until there was an answer."""
 
@@ -47,6 +51,8 @@ class Parcel:
     """When something of it came."""
     held: int = 0
     """Bytes of it."""
+    too_much: bool = False
+    """No more of it is fetched."""
 
 
 class Mailbox:
@@ -73,7 +79,8 @@ class Mailbox:
             for announced, tree in zip(response.messages_list, response.message_object_trees, strict=True):
                 about = message_from_proto(announced).metadata
                 names = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
-                self._parcels[about.reply_to_message_id] = Parcel(about, names)
+                much = len(names) > PLAIN_PARTS + self._most_bytes // PIECE_BYTES
+                self._parcels[about.reply_to_message_id] = Parcel(about, names, too_much=much)
         return self._fetched(self._grid)
 
     def _fetched(self, grid: HttpGrid) -> list[Message]:
@@ -81,7 +88,7 @@ class Mailbox:
         gone = {one for one in self._threads.map(lambda part: self._fetch(grid, *part), wanted) if one}
         whole = []
         for one, parcel in list(self._parcels.items()):
-            if not parcel.missing or parcel.held > self._most_bytes:
+            if not parcel.missing or parcel.too_much:
                 whole.append(self._unpacked(grid, self._parcels.pop(one)))
             elif one in gone or time.monotonic() - parcel.last_part > PART_SECONDS:
                 whole.append(_lost(self._parcels.pop(one).about))
@@ -89,7 +96,7 @@ class Mailbox:
 
     def _fetch(self, grid: HttpGrid, parcel: Parcel, name: str) -> str | None:
         """Put a part into its parcel, if it is there; the parcel's name where it never will be."""
-        if parcel.held > self._most_bytes:
+        if parcel.too_much:
             return None
         asked = PullObjectRequest(node=grid.node, run_id=grid.run.run_id, object_id=name)
         response = grid._runtime_client.PullObject(asked)
@@ -97,6 +104,7 @@ class Mailbox:
             parcel.parts[name], parcel.last_part = response.object_content, time.monotonic()
             parcel.held += len(response.object_content)
             parcel.missing.remove(name)
+            parcel.too_much = parcel.held > self._most_bytes
         return None if response.object_found else parcel.about.reply_to_message_id
 
     def _unpacked(self, grid: HttpGrid, parcel: Parcel) -> Message:
@@ -106,7 +114,7 @@ class Mailbox:
         grid._runtime_client.ConfirmMessageReceived(received)
         try:
             if parcel.missing:
-                raise FedadeError(f"more than {self._most_bytes} bytes, of which the rest was not fetched")
+                raise FedadeError(f"too large: {len(parcel.missing)} parts of it were not even fetched")
             message = inflate_object_from_contents(about.message_id, parcel.parts)
             if not isinstance(message, Message) or message.metadata.reply_to_message_id != about.reply_to_message_id:
                 raise FedadeError("no answer to the message that it says it answers")
