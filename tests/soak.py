@@ -1,10 +1,11 @@
-"""`make soak`: kill runs at random moments, start them again, and see that nothing is lost, changed or left.
+"""`make soak`: kill runs and suites at random moments, start them again, and see that nothing is lost, changed or left.
 
     python -m tests.soak --kills 200
 
 Every run is killed with SIGKILL up to ten times on its way, at moments drawn from a seed, then brought to its end. It
 must have the table of a run that nobody disturbed, no file of a dead writer and no process. Most runs are forked, so
-that kills fall into work and not into imports; every tenth is the command with two worker processes.
+that kills fall into work and not into imports; every tenth is the command with two worker processes, and every third of
+the others a suite (`fedade bench`).
 """
 
 import argparse
@@ -18,31 +19,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedade.core import storage, trace
+from fedade.core.events import Listener
 from fedade.experiments.identifying import identified_experiment
-from fedade.experiments.settings import Experiment, experiment_from
+from fedade.experiments.settings import experiment_from
+from fedade.experiments.suites.grid import SuiteRow
 from fedade.flower.processes import Process
-from fedade.products import run_folder
+from fedade.products import run_folder, suite_folder
 from fedade.products.run_folder import CONFIG, run
+from fedade.products.suite_folder import run_suite
 from fedade.runner import checkpoints
 
-from .runner.test_crash_points import LEFT_BEHIND
+from .bench.tiny import suite
+from .runner.crash_points import LEFT_BEHIND
 
 SCENARIO = {"num_clients": 8, "num_timesteps": 12, "samples": 20, "train_size": 350, "reference_size": 50}
 KILLS_OF_A_RUN = 10
-TENTH = 10
+TENTH, THIRD = 10, 3
+SUITE = suite("soaking", (SuiteRow("Fed-ADE", "fed-ade"), SuiteRow("fix-lr-mean", "fix-lr-mean")), timesteps=12)
 
 Start = Callable[[Path], Callable[[float], bool]]
 """Starts a run in a folder; what comes back waits for its end so many seconds, kills it then, and tells if it did."""
 
 
-def forked(experiment: Experiment) -> Start:
-    """A run in a child of this process."""
+Work = Callable[[Path], object]
+
+
+def forked(work: Work) -> Start:
+    """Work in a child of this process."""
 
     def start(folder: Path) -> Callable[[float], bool]:
         child = os.fork()
         if child == 0:
             try:
-                run(experiment, folder)
+                work(folder)
             finally:
                 os._exit(0)
 
@@ -90,22 +99,34 @@ def commanded(config: Path) -> Start:
     return start
 
 
-def killed_run(start: Start, experiment: Experiment, folder: Path, longest: float, chance: random.Random) -> int:
-    """How often a run was killed on its way to its end."""
+def killed_run(start: Start, work: Work, folder: Path, longest: float, chance: random.Random) -> int:
+    """How often some work was killed on its way to its end."""
     for kills in range(KILLS_OF_A_RUN):
         if not start(folder)(chance.uniform(0.0, longest)):
             return kills
-    run(experiment, folder)
+    work(folder)
     return KILLS_OF_A_RUN
 
 
+def traces(folder: Path) -> dict[str, str]:
+    """All tables, as text: what is not a number equals nothing, not even itself."""
+    return {str(path.relative_to(folder)): repr(trace.read(path).to_pydict()) for path in folder.rglob("trace.parquet")}
+
+
 def wrong_with(folder: Path, whole: Path) -> list[str]:
-    """What a finished run has other than it should."""
+    """What a finished run or suite has other than it should."""
     if not (folder / "report.html").exists():
         return ["it has no report"]
-    same = trace.read(folder / "trace.parquet").equals(trace.read(whole / "trace.parquet"))
+    same = traces(folder) == traces(whole)
     left = [path.name for path in folder.rglob("*") if LEFT_BEHIND.fullmatch(path.name)]
     return ([] if same else ["its table differs"]) + [f"{name} is left" for name in left]
+
+
+def suite_in(folder: Path) -> None:
+    """A suite of two rows and schedules, of which one row needs the other's rates."""
+    done = run_suite(SUITE, SUITE.cells((0,)), folder, "cpu", Listener())
+    if any(status.state != "done" for _, status in done.cells.cells):
+        raise AssertionError("a cell of the suite is not done")
 
 
 def _without_figures(folder: Path) -> Path:
@@ -121,27 +142,32 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever was reached")
     asked = parser.parse_args()
     checkpoints.SAVE_SHARE = float("inf")  # as often as can be, so that kills fall into it
-    run_folder.write_report = _without_figures  # which take longer than all else
+    run_folder.write_report = suite_folder.write_suite_report = _without_figures  # which take longer than all else
     said = {"scenario": SCENARIO, "protocol": {"rounds": 2}, "methods": ["tent", "fed-ade"], "seeds": [7]}
     experiment = identified_experiment(experiment_from(said))
-    chance, kills, wrong, runs = random.Random(asked.seed), 0, 0, 0
+    works: dict[str, Work] = {"run": lambda folder: run(experiment, folder), "suite": suite_in}
+    chance, runs, wrong, longest = random.Random(asked.seed), 0, 0, dict[str, float]()
+    kills = dict.fromkeys(("run", "suite", "command"), 0)
     over = time.monotonic() + 60 * asked.minutes
     with tempfile.TemporaryDirectory(prefix="fedade-soak-") as place:
-        whole = Path(place) / "whole"
-        run(experiment, whole)  # trains the model, too
-        begun = time.monotonic()
-        run(experiment, Path(place) / "again")
-        longest = (time.monotonic() - begun) / 4  # what was done is kept, so that a run would else be killed once
-        while kills < asked.kills and time.monotonic() < over:
-            runs, folder = runs + 1, Path(place) / f"run-{runs}"
-            start = commanded(whole / CONFIG) if runs % TENTH == 0 else forked(experiment)
+        for kind, work in works.items():
+            work(Path(place) / kind)  # trains the model, too
+            begun = time.monotonic()
+            work(Path(place) / f"{kind}-again")
+            longest[kind] = (time.monotonic() - begun) / 4  # what was done is kept: a run would else be killed once
+        while sum(kills.values()) < asked.kills and time.monotonic() < over:
+            runs, folder = runs + 1, Path(place) / f"run-{runs + 1}"
+            kind = "command" if runs % TENTH == 0 else "suite" if runs % THIRD == 0 else "run"
+            like = "suite" if kind == "suite" else "run"
+            start = commanded(Path(place) / "run" / CONFIG) if kind == "command" else forked(works[like])
             try:
-                kills += killed_run(start, experiment, folder, longest, chance)
-                found = wrong_with(folder, whole)
+                kills[kind] += killed_run(start, works[like], folder, longest[like], chance)
+                found = wrong_with(folder, Path(place) / like)
             except Exception as error:  # noqa: BLE001 - the next run may tell more
                 found = [f"{type(error).__name__}: {error}"]
             wrong += bool(found)
-            print(f"{kills} kills, {runs} runs, {wrong} wrong", *found, sep="; ", flush=True)  # noqa: T201
+            told = ", ".join(f"{count} of {kind}" for kind, count in kills.items())
+            print(f"{sum(kills.values())} kills ({told}), {runs} times, {wrong} wrong", *found, sep="; ", flush=True)  # noqa: T201
     sys.exit(1 if wrong else 0)
 
 

@@ -27,7 +27,7 @@ from fedade.flower.settings import FlowerTask, task_from
 from .flower.conftest import SETTINGS
 from .flower.deployments import Live
 from .flower.traces import assert_same, simulated, told
-from .runner.test_crash_points import LEFT_BEHIND
+from .runner.crash_points import LEFT_BEHIND
 
 ABOVE: dict[str, Any] = {
     "scenario": {"num_clients": 2, "num_timesteps": 6},

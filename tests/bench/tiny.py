@@ -24,10 +24,12 @@ ROWS = (
 DIVERGING = {"rate": {"low": 1e30, "mid": 1e30, "high": 1e30}}
 
 
-def suite(name: str, rows: Sequence[SuiteRow] = ROWS, timesteps: int = 3) -> Suite:
-    """On the default data, two schedules and one seed."""
+def suite(
+    name: str, rows: Sequence[SuiteRow] = ROWS, timesteps: int = 3, schedules: Sequence[str] = ("lin", "squ")
+) -> Suite:
+    """On the default data, with one seed."""
     changes = {"scenario": {**SCENARIO, "num_timesteps": timesteps}}
-    return Suite(name, "for tests", [Block(("digits-label",), rows, ("lin", "squ"), changes)], (0,))
+    return Suite(name, "for tests", [Block(("digits-label",), rows, schedules, changes)], (0,))
 
 
 TINY = suite("tiny")

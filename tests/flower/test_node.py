@@ -12,11 +12,11 @@ import filelock
 import httpx
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError, ObjectUnavailableError
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedade.core.errors import FedadeError
-from fedade.flower import delivery, fleet_link, node
+from fedade.flower import fleet_link, node
 from fedade.flower.fleet_link import Address, FleetLink
 from fedade.flower.identity import Identity
 from fedade.flower.node import LONGEST_WAIT, SHORTEST_WAIT, Node, run_node
@@ -208,20 +208,3 @@ def test_an_answer_that_is_not_taken_does_not_end_the_node(tmp_path, caplog):
     link = SimpleNamespace(receive=lambda: message, app_of=lambda _: None, send=refuse)
     Node(link, {}, Identity.of({"client": "ada", "state-dir": str(tmp_path)}, {}), Served("ada")).serve()
     assert "a part of a message was lost" in caplog.text
-
-
-def test_a_grid_fetches_answers_with_little_patience():
-    from flwr.superlink.grid import http_grid
-
-    grid = object.__new__(http_grid.HttpGrid)
-    delivery.fetch_soon(grid)
-    delivery.fetch_soon(grid)
-    asked = []
-
-    def fetch(name):
-        asked.append(name)
-        raise ObjectUnavailableError(name)
-
-    with pytest.raises(ObjectPullError):
-        http_grid.pull_objects(["part"], fetch, backoff_cap=0.001)
-    assert len(asked) == delivery.PATIENCE["max_tries_per_object"]

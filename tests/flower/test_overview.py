@@ -1,13 +1,15 @@
 """Seeing a fleet: clients by name, when they were seen, what they tell and what was wrong."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fedade.cli.flower import app
 from fedade.core.errors import FedadeError
-from fedade.flower.overview import ago, columns_of, headline, lines_of, notes_of, refuse_nothing, status_at
+from fedade.flower.overview import ago, columns_of, headline, lines_of, notes_of, refuse_nothing, status_at, table_of
 from fedade.flower.run_folder import write_status
 from fedade.flower.server_app import adapt
 from fedade.flower.wire import TURN
@@ -29,7 +31,8 @@ def test_a_run_tells_of_every_client_by_name(make_task, make_grid, tmp_path):
     assert headline(status).startswith("finished, 3 turns")
     lines = {line[0]: line for line in lines_of(status, status["updated"])}
     assert sorted(lines) == list(task.flower.clients)
-    assert lines["client-0000"][2] in ("0 s ago", "1 s ago")
+    assert lines["client-0000"][1:3] in (("2", "0 s ago"), ("2", "1 s ago"))
+    assert (lines["client-0002"][1], status["timestep"], status["timesteps"]) == ("0", 2, 2)
     assert lines["client-0002"][2].startswith("never")
     assert "is not a count" in lines["client-0002"][-1]
     assert lines["client-0000"][-1] == ""
@@ -45,6 +48,16 @@ def test_measures_that_clients_tell_have_a_column():
     assert columns_of(status) == ("client", "timestep", "last seen", "s", "trouble")
     assert lines_of(status, 100.0) == [("a", "3", "1 min ago, away", "0.25", ""), ("b", "0", "never", "", "late")]
     assert headline(status) == "timestep 3, 0 turns, 0 turns unanswered"
+
+
+def test_names_of_clients_are_whole_in_a_narrow_terminal():
+    measures = {"s": 0.25, "learning_rate": 4.67, "accuracy_post": 0.8, "waiting": 3.0}
+    member = {"timestep": 3, "last_seen": 1.0, "away": True, "trouble": "its turn failed; its own log says why"}
+    names = ["clinic-of-saint-anne-ward-12", "b"]
+    members = [{"name": name, "measures": measures, **member} for name in names]
+    screen = Console(width=80, file=io.StringIO())
+    screen.print(table_of({"members": members, "timestep": 3, "timesteps": None}))
+    assert all(name in screen.file.getvalue() for name in names)
 
 
 @pytest.mark.parametrize(

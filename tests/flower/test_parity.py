@@ -106,3 +106,16 @@ def test_a_deployment_agrees_for_other_methods(make_task, tmp_path, method):
     done = up(task, tmp_path, "--out", str(tmp_path / "out"), "--insecure")
     assert done.returncode == 0, done.stderr
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
+
+
+def test_a_fleet_of_one_client_has_the_simulators_numbers_however_far_it_moves(make_task, served, tmp_path):
+    task = make_task(
+        scenario={"num_clients": 1, "num_timesteps": 4},
+        protocol={"participation": 1.0},
+        flower={"outlier_factor": 1.001},  # every step that is longer than the median one would be scaled back
+    )
+    served(task)
+    status = read_status(tmp_path / "out")
+    assert status["scaled_back"] == {}
+    assert [member["timestep"] for member in status["members"]] == [4]
+    assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))

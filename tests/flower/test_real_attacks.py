@@ -151,3 +151,40 @@ def test_thirty_hostile_answers_and_rows_are_each_refused_and_named_and_harm_nob
     found, expected = told(task, tmp_path / "out"), told(task, tmp_path / "spared")
     for number in range(HONEST):
         assert_same(trace.where(found, client=number), trace.where(expected, client=number))
+
+
+def test_nodes_that_withhold_their_answers_or_send_gigabytes_harm_nobody(make_task, tmp_path):
+    names = ["ada", "announces", "bob", "floods"]
+    task = make_task(
+        methods=["tent"],
+        scenario={"num_timesteps": 5},
+        flower={"clients": names, "quorum": 0.5, "timeout_seconds": 120.0},
+    )
+    configs = {name: {"client": name, "state-dir": str(tmp_path / "states")} for name in names}
+    with ProcessGroup() as processes:
+        live = Live(processes, task, tmp_path, secure=True)
+        processes.start(live.federation.nodes("honest", [configs["ada"], configs["bob"]]))
+        wasting = live.federation.nodes("wasting", [configs["announces"], configs["floods"]])
+        wasting.command = [word if word != "fedade" else "tests.flower.withholding_node" for word in wasting.command]
+        wasting.environment = {**wasting.environment, "PYTHONPATH": str(ROOT)}
+        processes.start(wasting)
+        live.submit()
+        status = live.wait()
+        said = live.server_log()
+        # A node asks, and listens for nobody: a second one on a host needs no port of its own.
+        assert not {port for pid in wasting.family() for port in listening(pid)}
+    assert status.get("finished"), status
+    assert said.count("a message to announces was lost on its way") == 3  # then it is no longer waited for
+    assert status["refused"]["floods"] >= 1
+    assert "parts of it were not even fetched" in said
+    found, expected = told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator")
+    for number in (0, 2):
+        assert_same(trace.where(found, client=number), trace.where(expected, client=number))
+    assert trace.column(trace.where(found, client=1), "n").tolist() == [0] * 5
+
+
+def listening(pid: int) -> list[int]:
+    """TCP ports that a process listens on."""
+    sockets = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(line[1].split(":")[1], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets]

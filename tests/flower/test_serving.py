@@ -1,6 +1,7 @@
 """Predictions of a client: beside its batches, at its socket while it learns, and from its state on disk."""
 
 import http.client
+import io
 import json
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import merged
@@ -92,6 +95,36 @@ def test_a_socket_answers_as_the_adapter_and_refuses_what_is_no_batch(client, pl
         assert (status["timestep"], status["batch"], status["waiting"], status["requests"]) == (1, "000.npy", 0, 1)
         assert (place / SOCKET).stat().st_mode & 0o077 == 0
     assert not (place / SOCKET).exists()
+
+
+KINDS = ["u1", "<f4", ">f4", "<f8", "?", "<i8", "S3", "<U2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(shape=st.lists(st.integers(0, 4), max_size=4).map(tuple), fortran=st.booleans(), seed=st.integers(0, 99))
+def test_arrays_travel_as_numpys_own_files(kind, shape, fortran, seed):
+    drawn = np.random.default_rng(seed).integers(0, 99, shape).astype(kind)
+    array, theirs = np.asarray(drawn, order="F" if fortran else "C"), io.BytesIO()
+    np.save(theirs, array)
+    for read in (np.load(io.BytesIO(endpoint.bytes_of(array))), endpoint.array_of(theirs.getvalue())):
+        assert (read.shape, read.dtype) == (array.shape, array.dtype)
+        np.testing.assert_array_equal(read, array)
+
+
+@given(st.integers(0, 200))
+def test_a_file_that_is_cut_off_is_refused(kept):
+    whole = endpoint.bytes_of(np.arange(20.0))
+    with pytest.raises(FedadeError, match="cannot be read"):
+        endpoint.array_of(whole[: min(kept, len(whole) - 1)])
+
+
+def test_objects_are_neither_sent_nor_read():
+    with pytest.raises(FedadeError, match="convert it"):
+        endpoint.bytes_of(np.array([{}]))
+    file = io.BytesIO()
+    np.save(file, np.array([{}]), allow_pickle=True)
+    with pytest.raises(FedadeError, match="never unpickled"):
+        endpoint.array_of(file.getvalue())
 
 
 def test_a_restarted_node_serves_the_same_predictions_before_it_hears_of_the_server(client, place):

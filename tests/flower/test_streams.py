@@ -14,7 +14,7 @@ from fedade.experiments.settings import merged
 from fedade.flower.app_template import init_app
 from fedade.flower.client_app import client_app
 from fedade.flower.run_folder import read_status, troubles
-from fedade.flower.server_app import serve
+from fedade.flower.server_app import adapt, serve
 from fedade.flower.settings import FolderStream, ImportedStream, read_task
 from fedade.flower.streams import START, BadBatchError, Folder, own_labelled, real_stream
 from fedade.reporting.results import NO_LABELS
@@ -125,6 +125,22 @@ def test_a_client_without_new_data_sits_out_and_the_others_go_on(clinic, tmp_pat
     page = (tmp_path / "out" / "report.html").read_text()
     assert ">nan" not in page
     assert NO_LABELS in page
+
+
+def test_what_a_killed_node_has_left_in_whichever_run_is_swept(clinic, tmp_path):
+    grid, task = clinic
+    put(tmp_path / "ada", "1.npy", 5)
+    put(tmp_path / "bob", "1.npy", 5)
+    dead = [
+        tmp_path / "ada" / "predictions" / ".0.npy.1-1.tmp",
+        tmp_path / "state" / "ada" / "earlier" / ".turn-00000003.safetensors.1-1.tmp",
+        tmp_path / "state" / "ada" / "..message.1-1.tmp",
+    ]
+    for path in dead:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    adapt(task, grid, tmp_path / "out", tmp_path / "app" / "deployment.safetensors")
+    assert [path for path in dead if path.exists()] == []
 
 
 def test_a_stored_deployment_is_the_one_that_was_built(clinic, cache, tmp_path):

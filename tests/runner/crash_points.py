@@ -1,9 +1,10 @@
-"""A run that ends at a chosen operation on files, by a kill or because the disk is full, and is then started again."""
+"""Work that ends at a chosen operation on files, by a kill or because the disk is full, and is then started again."""
 
 import errno
 import io
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from fedade.core.errors import FedadeError
 
 KILLED, REFUSED = 9, 2
+LEFT_BEHIND = re.compile(r"\..*\.tmp|rows-.*|states.*|world\..*|failure\.json|.*\.corrupt-.*")
 _OPERATIONS = ("open", "mkdir", "replace", "rename", "unlink", "rmdir", "fsync")
 
 
@@ -86,3 +88,45 @@ def ended_with(work: Callable[[], object], folder: Path, at: int, full: bool) ->
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def survives(
+    work: Callable[[Path], object],
+    outcome: Callable[[Path], object],
+    place: Path,
+    full: bool,
+    chosen: Callable[[int], Iterable[int]],
+    again: Callable[[Path], object] | None = None,
+) -> None:
+    """Whatever operation on files ends the work, it is started again to the same outcome, and nothing is left behind.
+
+    `chosen` says at which of so many operations; `again` starts it anew, if otherwise than before.
+    """
+    whole, stuck, others, left = place / "whole", [], [], []
+    with crashing(whole, None) as operations:
+        work(whole)
+    assert len(operations) > 40
+    expected = outcome(whole)
+    for at in chosen(len(operations)):
+        folder, where = place / f"crash-{at}", f"{at}: {operations[at]}"
+        code = ended_with(lambda folder=folder: work(folder), folder, at, full)
+        assert code == KILLED or (full and code in (0, REFUSED, 1)), (where, code)
+        try:
+            (again or work)(folder)
+        except Exception as error:  # noqa: BLE001 - all of them are told together
+            stuck.append(f"{where}: {error}")
+            continue
+        if outcome(folder) != expected:
+            others.append(where)
+        left += [f"{where}: {path.name}" for path in folder.rglob("*") if LEFT_BEHIND.fullmatch(path.name)]
+    assert [stuck, others, left] == [[], [], []], f"stuck: {stuck}; another outcome: {others}; left: {left}"
+
+
+def every(count: int) -> Iterable[int]:
+    """All operations."""
+    return range(count)
+
+
+def some(stride: int) -> Callable[[int], Iterable[int]]:
+    """The first dozen, before and around the claim, and each further one of a stride."""
+    return lambda count: sorted({*range(12), *range(0, count, stride)})

@@ -40,14 +40,22 @@ def scaled_back(uplink: Named, shared: Named, bound: float) -> Named:
     }
 
 
-def learnt_bound(distances: Sequence[float], recent: Sequence[float], factor: float) -> float:
+def learnt_bound(distances: Sequence[float], recent: Sequence[float], factor: float, clients: int) -> float:
     """A multiple of the fleet's median distance: of this exchange or of recent ones, whichever is greater.
 
     So a fleet whose clients all begin to move is not held back, and a liar who happens to be alone in an exchange
-    is measured by those before it. Clients that did not move tell nothing.
+    is measured by those before it. Clients that did not move tell nothing. A fleet of one client has no bound: there is
+    nobody to compare it with, and nobody whom it could harm.
     """
+    if clients == 1:
+        return math.inf
     trusted = distances if len(distances) >= MAJORITY or not any(recent) else ()
     return factor * max(_middle(trusted), _middle(recent))
+
+
+def remembered(recent: Sequence[float], distances: Sequence[float], clients: int) -> list[float]:
+    """What the next bound knows; nothing of a time when a client was alone, which could have taught it anything."""
+    return [] if clients == 1 else [*recent, *distances][-RECENT:]
 
 
 def bounded_weights(samples: Tensor, factor: float) -> Tensor:

@@ -138,7 +138,7 @@ def _plain(member: Member) -> dict[str, Any]:
     return {
         name: value
         for name, value in asdict(member).items()
-        if name not in ("downlink", "node", "absent", "bad_answers")
+        if name not in ("downlink", "node", "absent", "late", "lost", "bad_answers")
     }
 
 

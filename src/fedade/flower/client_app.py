@@ -140,7 +140,11 @@ def _task(folder: Path) -> FlowerTask:
 def _client(folder: Path, identity: Identity, run: str) -> Client:
     # What its states are of.
     storage.write_bytes(identity.state_of(run) / CONFIG, (folder / CONFIG).read_bytes(), private=True)
-    return make_client(_task(folder), identity, run)
+    client = make_client(_task(folder), identity, run)
+    for written in (identity.state_dir, client.stream.answers):
+        if written is not None:
+            storage.sweep(written)  # what a process before this one has left, in whichever run
+    return client
 
 
 @lru_cache(maxsize=1)

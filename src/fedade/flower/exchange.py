@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedade.core.errors import FedadeError
+from fedade.flower.delivery import Mailbox
 from fedade.flower.members import Member, Roster
 from fedade.flower.names import CLIENT_NAME
 from fedade.flower.wire import HELLO, TURN, content_bytes, message_bytes, one_line
@@ -24,6 +25,10 @@ LOST_SECONDS = 5.0
 loses takes the message with it, which Flower delivers once."""
 MOST_DOUBLINGS = 5
 """Of that time, for a client that does answer and never well: asked in a hurry, it would only repeat itself."""
+MOST_LATE = 1
+"""Answers after their time that show a client to be back; one that is late again is not waited for."""
+MOST_LOST = 2
+"""Messages in a row that a network may lose of one client; a node that loses more is not waited for."""
 
 
 Write = Callable[[Member], RecordDict]
@@ -71,7 +76,7 @@ class Exchange:
     roster: Roster
     timeout_seconds: float
     most_bytes: int
-    """Answers that hold more are refused; they are not even copied to be measured."""
+    """Answers that hold more are refused; they are not even copied to be measured, and much larger ones not fetched."""
     traffic: Traffic = field(default_factory=Traffic)
     _hellos: dict[str, int] = field(default_factory=dict)
     """Nodes that were asked for their names, by message."""
@@ -82,6 +87,9 @@ class Exchange:
     other, an answer to the second tells that there is none to the first."""
     _overdue: dict[str, Member] = field(default_factory=dict)
     """Messages that were not waited for any longer, whose answers still show that a client is back."""
+
+    def __post_init__(self) -> None:
+        self._mailbox = Mailbox(self.grid, self.most_bytes)
 
     def gather(self, wanted: int, seconds: float) -> None:
         """Wait until enough clients have told their names."""
@@ -165,7 +173,7 @@ class Exchange:
         """Answers to what is waited for, which then is so no longer; None in place of an error. Others are noted."""
         heard: list[tuple[Member, RecordDict | None]] = []
         wanted, lost = [*waiting, *self._overdue, *self._hellos], list[str]()
-        for message in list(self.grid.pull_messages(wanted)) if wanted else []:
+        for message in self._mailbox.pull(wanted) if wanted else []:
             identity = message.metadata.reply_to_message_id
             if identity in self._hellos:
                 question = self._questions.pop(identity, None)
@@ -174,19 +182,22 @@ class Exchange:
                 self._meet(self._hellos.pop(identity), message)
             elif identity in self._overdue:
                 member = self._overdue.pop(identity)
-                member.absent = message.has_error()
+                member.late += not message.has_error()
+                member.absent = message.has_error() or member.late > MOST_LATE
             elif identity in waiting:
                 heard.append(self._heard(waiting.pop(identity), message))
         # Only now: the answer that was asked for may come together with that to the question.
         for pending in [waiting.pop(identity) for identity in lost if identity in waiting]:
             log.warning("a message to %s was lost on its way", pending.member.name)
+            pending.member.lost += 1
+            pending.member.absent = pending.member.lost > MOST_LOST
             heard.append((pending.member, None))
         return heard
 
     def _heard(self, pending: Pending, message: Message) -> tuple[Member, RecordDict | None]:
         """Whose answer it is, and what it holds."""
         member = pending.member
-        member.absent = message.has_error()
+        member.absent, member.late, member.lost = message.has_error(), 0, 0
         if message.has_error():
             log.warning("%s did not answer: %s", member.name, one_line(message.error.reason))
         held = 0 if message.has_error() else content_bytes(message.content)

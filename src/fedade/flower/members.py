@@ -23,6 +23,10 @@ class Member:
     """Its node answers one message after the other, as ours does. Flower's simulation has several at once."""
     absent: bool = False
     """It left a message unanswered, and is not waited for until it is heard of again."""
+    late: int = 0
+    """Answers in a row that came when they were no longer waited for."""
+    lost: int = 0
+    """Messages in a row that its node left without an answer, although it answered a later one."""
     base: int = -1
     """The last turn whose answer counted."""
     kept: int = -1

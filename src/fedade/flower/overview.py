@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedade.core.errors import FedadeError
 from fedade.flower.endpoint import node_or_state
@@ -88,9 +88,9 @@ def ago(moment: float, now: float) -> str:
 
 def table_of(status: Mapping[str, Any]) -> Table:
     """A table for the terminal."""
-    table = Table(
-        *columns_of(status), title=headline(status), title_justify="left", caption="\n".join(notes_of(status))
-    )
+    # A name is whole in a narrow terminal, whatever becomes of the rest.
+    columns = [Column(name, no_wrap=name == "client", overflow="fold") for name in columns_of(status)]
+    table = Table(*columns, title=headline(status), title_justify="left", caption="\n".join(notes_of(status)))
     for line in lines_of(status, time.time()):
         table.add_row(*line)
     return table

@@ -25,7 +25,7 @@ from fedade.core.method import FederatedMethod
 from fedade.core.seeds import Seeds
 from fedade.engine.attendance import Rounds
 from fedade.flower import checkpoint
-from fedade.flower.bounds import RECENT, ROUNDING, bounded_weights, distance, learnt_bound, scaled_back
+from fedade.flower.bounds import ROUNDING, bounded_weights, distance, learnt_bound, remembered, scaled_back
 from fedade.flower.checkpoint import Progress, count
 from fedade.flower.checks import check_update
 from fedade.flower.exchange import Exchange
@@ -70,7 +70,7 @@ class Server:
     progress: Progress
     folder: Path
     account: PrivacyAccount | None
-    on_timestep: Callable[[int, list[PlainRow]], None]
+    on_timestep: Callable[[list[PlainRow]], None]
     """Called after each timestep with the rows that clients have reported since."""
 
     def run(self) -> list[PlainRow]:
@@ -87,7 +87,7 @@ class Server:
             if ends or number == self.task.rounds - 1:
                 reported = self.progress.rows
                 checkpoint.save(self.folder, self.progress, list(self.roster))
-                self.on_timestep(timestep + (not ends), reported)
+                self.on_timestep(reported)
                 if not ends:
                     time.sleep(max(0.0, opened + self.task.flower.timestep_seconds - time.monotonic()))
                 opened = time.monotonic()
@@ -244,7 +244,7 @@ class Server:
             member.measures = {name: value for name, value in told if not isinstance(value, list)}
         if member.timestep != timestep:
             member.participated = member.bytes_sent = member.bytes_received = 0
-        member.base, member.timestep = self.progress.turn, timestep
+        member.base, member.timestep = self.progress.turn, timestep or member.timestep
         member.personal_step_due, member.downlink = False, {}
 
     def _aggregate(self, method: FederatedMethod, updates: Mapping[Member, Answer]) -> None:
@@ -282,8 +282,8 @@ class Server:
             # One that depends on the data would let a client be seen in how the others were scaled.
             bound = self.account.settings.clipping_norm
         elif settings.outlier_factor is not None:
-            bound = learnt_bound(list(distances.values()), before, settings.outlier_factor)
-        self.progress.distances = [*before, *distances.values()][-RECENT:]
+            bound = learnt_bound(list(distances.values()), before, settings.outlier_factor, len(self.roster))
+        self.progress.distances = remembered(before, list(distances.values()), len(self.roster))
         for member, moved in distances.items():
             if moved > bound * ROUNDING:
                 count(self.progress.scaled_back, member.name)

@@ -22,7 +22,6 @@ from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
 from fedade.flower.checkpoint import Progress
 from fedade.flower.client_app import stored_deployment
-from fedade.flower.delivery import fetch_soon
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
 from fedade.flower.metrics import metrics_at
@@ -51,7 +50,6 @@ def server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
-        fetch_soon(grid)
         stored, after = (_path(context.run_config.get(key)) for key in ("deployment", "after"))
         serve(read_task(folder), grid, out, stored, after)
 
@@ -138,8 +136,8 @@ def make_server(
         refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
         account = PrivacyAccount.open(privacy, folder / "privacy.json", len(roster))
 
-    def on_timestep(done: int, reported: list[PlainRow]) -> None:
-        write_status(out, {"timestep": done, "timesteps": task.timesteps, **_figures(server)})
+    def on_timestep(reported: list[PlainRow]) -> None:
+        write_status(out, _figures(server))
         for timestep, rows in by_timestep(reported).items():
             listener.on_rows(cell, timestep, partial(columns, rows))
 
@@ -164,7 +162,10 @@ def _deployment(task: FlowerTask, stored: Path | None) -> Deployment:
 
 def _figures(server: Server) -> dict[str, object]:
     """What a run tells beside its trace."""
+    done, last = server.progress.turn // server.task.rounds, server.task.timesteps
     return {
+        "timestep": done if last is None else min(done, last),  # a last turn closes the last timestep
+        "timesteps": last,
         "turns": server.progress.turn,
         "seconds": round(server.progress.seconds, 3),
         "updated": time.time(),

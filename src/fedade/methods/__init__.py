@@ -127,7 +127,7 @@ def method_class(name: str) -> "Callable[..., Method]":
             f"method {name} is a {type(make).__name__}; it must be a class that derives from fedade.Method"
         )
     missing = sorted(getattr(kind, "__abstractmethods__", ()))
-    if not hasattr(kind, "about") and kind.card is contract.Method.card:
+    if not hasattr(kind, "about") and getattr(kind, "card", None) is contract.Method.card:
         missing.insert(0, "about")
     if missing:
         raise FedadeError(f"method {name} lacks {', '.join(missing)}; docs/your-method.md shows a whole one")
