@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedade.experiments.settings import ExecutionSettings, Experiment, ProtocolSettings
 from fedade.methods.fed_ade import FedAde
+from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.fed_ade_release import FedAdeRelease
 from fedade.parts.optimisers import Optimiser
 from fedade.parts.rates import Paces, RateBounds, SignalRange
@@ -25,6 +26,7 @@ SECTIONS: dict[str, tuple[str, type[BaseModel]]] = {
     "Text": ("scenario.text.", TextSettings),
     "Protocol": ("protocol.", ProtocolSettings),
     "Execution": ("execution.", ExecutionSettings),
+    "Method: fed-ade-plus": ("fed-ade-plus.", FedAdePlus),
     "Method: fed-ade": ("fed-ade.", FedAde),
     "Signal": ("fed-ade.signal.", SignalRange),
     "Paces": ("fed-ade.paces.", Paces),

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import yaml
 from typer.main import get_command
 
 from example_scripts import example_scripts
 from fedade.cli.main import COMMANDS, _load, app
+from fedade.experiments.presets import settings_from
+from fedade.experiments.settings import experiment_from
+from fedade.flower.settings import FlowerSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,12 +72,20 @@ def test_every_command_of_the_documents_has_options_that_there_are(line, monkeyp
     command.make_context("fedade", words, resilient_parsing=False)
 
 
-@pytest.mark.parametrize(("language", "read"), [("yaml", yaml.safe_load), ("toml", tomllib.loads)])
-def test_settings_of_the_documents_can_be_read(language, read):
-    texts = [block for page in PAGES for block in blocks(page, language)]
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=named)
+def test_settings_of_the_documents_are_settings(page, tmp_path):
+    for text in blocks(page, "yaml"):
+        (tmp_path / "settings.yaml").write_text(text, encoding="utf-8")
+        settings = settings_from(str(tmp_path / "settings.yaml"))
+        FlowerSettings(**settings.pop("flower", {}))
+        experiment_from(settings)
+
+
+def test_packages_of_the_documents_can_be_read():
+    texts = [block for page in PAGES for block in blocks(page, "toml")]
     assert texts
     for text in texts:
-        assert read(text)
+        assert tomllib.loads(text)
 
 
 def test_examples_are_the_tutorials():

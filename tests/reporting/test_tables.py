@@ -104,6 +104,7 @@ def test_what_is_missing_or_failed_is_said_and_never_a_number() -> None:
     assert shown(comparison, "UDA", "p (t-test)") == ("too few pairs",)
     assert shown(comparison, "UDA", "to Fed-ADE") == ("+20.00",)
     assert comparison.notes[0].startswith("Average rank over 1 of 4 cells")
+    assert comparison.notes[2].endswith("p: needs 5 pairs.")
 
 
 def test_the_comparison_of_all_benchmarks() -> None:
@@ -121,6 +122,7 @@ def test_the_comparison_of_all_benchmarks() -> None:
     assert shown(table, "UDA", "to Fed-ADE") == ("-10.50 [-11.07, -9.93]",)
     assert shown(table, "UDA", "pairs") == ("6",)
     assert shown(table, "UDA", "p (t-test)") == ("<0.001",)
+    assert "Holm's correction over 2 baselines" in table.notes[2]
     assert shown(table, "UDA", "MB sent") == ("2.5",)
     assert shown(table, "UDA", "seconds") == ("10.5", "1242.7 ±7.8", "-1232.2")
     assert shown(table, "Fed-ADE", "to Fed-ADE") == ("–",)

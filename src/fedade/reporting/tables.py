@@ -32,8 +32,11 @@ _COMPARISON_NOTES = (
     "Oracle share: (accuracy - source) / (oracle-prior - source), over scenarios in which the oracle gains at least "
     "0.1 point.",
     "To Fed-ADE: mean difference over pairs of equal scenario and seed, with its 95 % interval; effect: the mean over "
-    "the standard deviation of the differences; p: paired t-test and Wilcoxon's test, Holm's correction over {tests} "
-    "baselines. Pairs share data and models, so p is optimistic.",
+    "the standard deviation of the differences; p: {p}.",
+)
+_TESTS = (
+    "paired t-test and Wilcoxon's test, Holm's correction over {tests} baselines. Pairs share data and models, so p is "
+    "optimistic"
 )
 _COMPARISON_COLUMNS = (
     Column("average rank"),
@@ -130,7 +133,8 @@ def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]
     tests = sum(
         contender.paired is not None and contender.paired.wilcoxon is not None for contender in comparison.contenders
     )
-    facts = {"cells": comparison.cells, "ranked_cells": comparison.ranked_cells, "tests": tests}
+    p = _TESTS.format(tests=tests) if tests else f"needs {LEAST_PAIRS} pairs"
+    facts = {"cells": comparison.cells, "ranked_cells": comparison.ranked_cells, "p": p}
     shares = [contender.share.share for contender in comparison.contenders]
     beyond = any(share is not None and round(100 * share) > 100 for share in shares)
     notes = [*(note.format(**facts) for note in _COMPARISON_NOTES), *([BEYOND_THE_ORACLE] if beyond else [])]
