@@ -98,6 +98,14 @@ def test_what_is_measured_is_that_of_the_held_out_data():
     torch.testing.assert_close(given.source_prior, torch.full((4,), 0.25))
 
 
+def test_layers_that_share_their_weights_are_deployed():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    model[2].weight = model[0].weight
+    deployment = fedade.deploy(model, GOOD)
+    torch.testing.assert_close(deployment.network.logits(deployment.parameters, GOOD[0]), model(GOOD[0]))
+    assert fedade.Adapter(deployment)(GOOD[0]).isfinite().all()
+
+
 def test_batch_norm_in_all_its_forms_keeps_the_models_answers():
     class FrozenBatchNorm2d(nn.Module):
         """As torchvision's: all tensors are buffers."""

@@ -157,6 +157,7 @@ class _WorkingCopies:
     """Copies of a module that passes are made with.
 
     `functional_call` puts a pass's tensors into the module while it runs, so that one copy serves one thread at a time.
+    Layers that shared a tensor are given one each, by all their names; to look for such layers would take time.
     Copies share the tensors of the original, which is never run and stays as it was built.
     """
 
@@ -169,7 +170,7 @@ class _WorkingCopies:
         if isinstance(self.module, HasBase):
             parameters = self.module.rounded(parameters)
         with self._taken() as module:
-            outputs: Tensor = functional_call(module, parameters, (inputs,))
+            outputs: Tensor = functional_call(module, parameters, (inputs,), tie_weights=False)
         return outputs
 
     @contextmanager

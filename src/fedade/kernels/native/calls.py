@@ -14,7 +14,9 @@ from torch.profiler import record_function
 from fedade.kernels.native.library import native
 
 CHANNELS = 32
-"""What is compiled takes channels in multiples of it."""
+"""Compiled convolutions take channels in multiples of it."""
+LANES = 16
+"""Compiled moments and scalings take channels in multiples of it: what a processor's widest registers hold."""
 
 
 class Gradient(NamedTuple):

@@ -11,7 +11,7 @@ from torch.func import vjp
 from fedade.kernels import reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
-from fedade.kernels.native.calls import CHANNELS, Gradient, by_pixel, convolved, image_gradient, weight_gradient
+from fedade.kernels.native.calls import CHANNELS, LANES, Gradient, by_pixel, convolved, image_gradient, weight_gradient
 from fedade.kernels.native.library import native
 
 
@@ -34,7 +34,7 @@ def suits_images(images: Tensor) -> bool:
         images.ndim == 4
         and images.device.type == "cpu"
         and images.dtype == torch.float32
-        and images.shape[1] % CHANNELS == 0
+        and images.shape[1] % LANES == 0
         and not torch.is_grad_enabled()
         and not mapped()
         and native() is not None
