@@ -1,4 +1,5 @@
-"""One word, one meaning: no public class shares its name with another class, or with a type of another module."""
+"""One word, one meaning: no public class shares its name with another class, or with a type of another module. And no
+module is longer than can be read at one sitting."""
 
 import ast
 from collections import defaultdict
@@ -30,3 +31,12 @@ def test_no_public_class_name_has_two_meanings():
     twice = {name: files for name, files in places.items() if name in classes and len(files) > 1}
     assert not {name: files for name, files in twice.items() if name not in TWICE}
     assert set(twice) >= TWICE, "take out what has one meaning now"
+
+
+def test_modules_can_be_read_at_one_sitting():
+    long = {
+        path.name: count
+        for path in Path(fedade.__file__).parent.rglob("*.py")
+        if (count := len(path.read_text().splitlines())) > 300
+    }
+    assert not long, "split what is not read together"

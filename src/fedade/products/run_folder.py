@@ -27,7 +27,7 @@ from fedade.reporting.results import Result, rows, run_tables
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
 from fedade.runner.store import CellFolder, CellStatus, claim
-from fedade.scenarios.own_streams import OWN_STREAMS, OwnTestbed
+from fedade.scenarios.own_testbed import OWN_STREAMS, OwnTestbed
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fedade.experiments.settings import experiment_from, merged
 from fedade.products.run_folder import Run, fingerprint, run
 from fedade.reporting.figures import Figures, figures
 from fedade.reporting.results import Result, ResultRow, rows
-from fedade.scenarios.own_streams import OwnTestbed, StreamsOfSeed, own_testbed
+from fedade.scenarios.own_testbed import OwnTestbed, StreamsOfSeed, own_testbed
 
 pandas = OptionalModule("pandas", package="pandas")
 

@@ -18,7 +18,7 @@ from fedade.core.events import CellInfo, Listener, RowsOnDemand
 from fedade.core.importing import OptionalModule
 from fedade.runner.leash import on_leash
 from fedade.runner.work import Worker
-from fedade.scenarios.own_streams import OwnTestbed
+from fedade.scenarios.own_testbed import OwnTestbed
 
 ray = OptionalModule("ray", "ray")
 

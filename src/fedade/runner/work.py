@@ -29,7 +29,7 @@ from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, discard, rea
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine
 from fedade.scenarios.building import Testbed, build_testbed
-from fedade.scenarios.own_streams import OwnTestbed
+from fedade.scenarios.own_testbed import OwnTestbed
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS
