@@ -1,5 +1,8 @@
 """What a change of class mix explains, and what it does not."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -123,6 +126,23 @@ def test_more_samples_behind_a_residual_are_believed_more():
     trusts = [shift(values.mean(0) + 0.3, FLAT, moments, 2.0, number).trust for number in (20, 50, 400)]
     assert trusts == sorted(trusts)
     assert trusts[0] < trusts[-1]
+
+
+def test_the_error_of_a_prior_is_no_change_of_inputs_however_often_it_was_seen():
+    """A prior counted on 50 samples misleads 400 remembered ones all the same way."""
+    trusts = {50.0: [], math.inf: []}
+    for seed in range(40):
+        values, labels, centres = samples(seed, 4000)
+        moments = class_moments(values, labels, CLASSES)
+        counted = torch.randint(CLASSES, (50,), generator=torch.Generator().manual_seed(seed)).bincount(
+            minlength=CLASSES
+        )
+        for known_from, found in trusts.items():
+            expected = expected_under(counted.double() / 50, moments, known_from)
+            residual = Residual(centres.mean(0) - expected.mean, torch.tensor(400.0, dtype=torch.float64))
+            found.append(float(believed(residual, expected, 2.0).trust))
+    assert np.mean(trusts[50.0]) < 0.1
+    assert np.mean(trusts[math.inf]) > 0.5, "it would be believed"
 
 
 def test_several_moments_side_by_side_are_those_of_each_alone():

@@ -7,6 +7,7 @@ is remembered (`conditions.py`). Channels of several layers lie side by side, so
 Axes: *B any leading axes, 2 moments (means, then mean squares), N samples, K classes, C channels.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -100,7 +101,7 @@ class Expected(NamedTuple):
     spread: Float[Tensor, "*B C"]
     """Variance of a sample under the reference's law and this class mix: its mean over n varies by `spread / n`."""
     uncertainty: Float[Tensor, "*B C"]
-    """Variance of what is expected, since the reference set is finite."""
+    """Variance of what is expected, since the reference set is finite and the class mix itself is an estimate."""
 
 
 class Shift(NamedTuple):
@@ -111,12 +112,19 @@ class Shift(NamedTuple):
     """The share of the residual that was kept: 0 where chance and classes explain it, near 1 where they cannot."""
 
 
-def expected_under(prior: Float[Tensor, " K"], moments: ClassMoments) -> Expected:
+def expected_under(
+    prior: Float[Tensor, " K"], moments: ClassMoments, samples_of_prior: int | float = math.inf
+) -> Expected:
     """Σ_k q_k m_k; a sample varies by `within` and by the class means' variance under q, what is expected by
-    `within · Σ q_k² / N_k`."""
+    `within · Σ q_k² / N_k`, and by that variance over the samples that the prior is known from.
+
+    A prior that is off moves batch after batch the same way: without its share, samples that are remembered would make
+    sure of what is only its error.
+    """
     mean = prior @ moments.means
-    spread = moments.within + prior @ (moments.means - mean.unsqueeze(-2)).square()
-    return Expected(mean, spread, positive(moments.within * (prior.square() * moments.scarcity).sum()))
+    between = prior @ (moments.means - mean.unsqueeze(-2)).square()
+    few_labelled = moments.within * (prior.square() * moments.scarcity).sum()
+    return Expected(mean, moments.within + between, positive(few_labelled + between / samples_of_prior))
 
 
 def believed(residual: Residual, expected: Expected, doubt: float) -> Shift:

@@ -42,7 +42,7 @@ def known_before(
     group: LayerGroup, past: conditions.Residual, prior: Tensor, samples: int
 ) -> dict[str, LayerKnowledge]:
     """What each layer of a group should show under this prior, in a batch of so many samples."""
-    expected, spans = expected_under(prior, group.moments), conditions.width(samples, past)
+    expected, spans = expected_under(prior, group.moments, samples), conditions.width(samples, past)
     precision = 1 / conditions.positive(expected.spread * spans[..., group.layer_of_channel])
     expectations = zip(*(group.by_layer(values).values() for values in expected), strict=True)
     return {
