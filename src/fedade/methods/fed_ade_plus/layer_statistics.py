@@ -1,5 +1,6 @@
 """Statistics of one layer for a batch, and what they follow from: what is expected, remembered and seen."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,7 +10,14 @@ from torch import Tensor
 
 from fedade.core.normalisation import Statistics
 from fedade.methods.fed_ade_plus import conditions
-from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup, believed, expected_under, sample_moments
+from fedade.methods.fed_ade_plus.class_moments import (
+    FEATURES,
+    Expected,
+    LayerGroup,
+    believed,
+    expected_under,
+    sample_moments,
+)
 
 LEAST_VARIANCE = 0.2
 """Share of the deployed variance that is left at least, however narrow a batch seems."""
@@ -42,7 +50,9 @@ def known_before(
     group: LayerGroup, past: conditions.Residual, prior: Tensor, samples: int
 ) -> dict[str, LayerKnowledge]:
     """What each layer of a group should show under this prior, in a batch of so many samples."""
-    expected, spans = expected_under(prior, group.moments, samples), conditions.width(samples, past)
+    # Of features two explanations are compared, one of which has the class mix as it was: that judges the prior.
+    known_from = math.inf if FEATURES in group.channels else samples
+    expected, spans = expected_under(prior, group.moments, known_from), conditions.width(samples, past)
     precision = 1 / conditions.positive(expected.spread * spans[..., group.layer_of_channel])
     expectations = zip(*(group.by_layer(values).values() for values in expected), strict=True)
     return {
