@@ -23,7 +23,7 @@ from fedade.engine.steps import Maps, StepBatch, Steps
 from fedade.experiments.settings import ExecutionSettings
 from fedade.runner.clocks import client_maps
 from fedade.speed.counting import Cost, UnitCosts, plain_costs, simulated_costs, stacked_costs
-from fedade.speed.plain_loop import PlainLoop
+from fedade.speed.plain_loop import PlainLoop, TimestepLoop
 from fedade.speed.stacked_loop import StackedLoop
 from fedade.speed.workload import RandomStreams, Work
 
@@ -53,7 +53,7 @@ class Plain:
     precision: Precision
     """PyTorch's own default multiplies in TF32 within convolutions on a GPU."""
     name: str = "plain loop"
-    make: Callable[[Work, Scenario, Seeds], PlainLoop | StackedLoop] = PlainLoop
+    make: Callable[[Work, Scenario, Seeds], TimestepLoop] = PlainLoop
     federations: int = 1
 
     def timesteps(self) -> Piece:

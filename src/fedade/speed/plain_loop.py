@@ -6,6 +6,7 @@ taken from the paper instead (docs/deviations.md): the joint steps come first, t
 softmax, and normalisation statistics stay as deployed.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
@@ -99,17 +100,11 @@ class PlainClient:
         return bounds.low + (bounds.high - bounds.low) * ((uncertainty + representation) / 2).item()
 
 
-class PlainLoop:
-    """100 models, a server, and three nested loops: timesteps, rounds, participants."""
+class TimestepLoop(ABC):
+    """A server and its clients, timestep after timestep, with nothing of the simulator."""
 
     def __init__(self, work: Work, scenario: Scenario, seeds: Seeds) -> None:
         self.work, self.scenario, self.seeds = work, scenario, seeds
-        self.clients = [PlainClient(work, scenario.deployment) for _ in range(work.clients)]
-
-    @property
-    def rates(self) -> list[float]:
-        """Every client's last one."""
-        return [client.rate for client in self.clients]
 
     def timestep(self, timestep: int) -> NDArray[np.float64]:
         """All rounds, then every client's accuracy on its batch."""
@@ -121,6 +116,27 @@ class PlainLoop:
     def draw(self, timestep: int) -> Batch:
         """The batches of all clients."""
         return self.scenario.streams.draw(np.arange(self.work.clients), timestep)
+
+    @abstractmethod
+    def round(self, batch: Batch, timestep: int, number: int) -> None:
+        """Signals, joint steps, average, broadcast, personal steps."""
+
+    @abstractmethod
+    def score(self, batch: Batch) -> NDArray[np.float64]:
+        """Accuracy of every client."""
+
+
+class PlainLoop(TimestepLoop):
+    """100 models, a server, and three nested loops: timesteps, rounds, participants."""
+
+    def __init__(self, work: Work, scenario: Scenario, seeds: Seeds) -> None:
+        super().__init__(work, scenario, seeds)
+        self.clients = [PlainClient(work, scenario.deployment) for _ in range(work.clients)]
+
+    @property
+    def rates(self) -> list[float]:
+        """Every client's last one."""
+        return [client.rate for client in self.clients]
 
     def round(self, batch: Batch, timestep: int, number: int) -> None:
         """Signals, joint steps, average, broadcast to all clients, personal steps."""

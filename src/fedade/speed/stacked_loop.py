@@ -17,19 +17,20 @@ from torch.func import functional_call, grad, vmap
 from fedade.core.precision import Precision
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
-from fedade.speed.plain_loop import plain_model
+from fedade.speed.plain_loop import TimestepLoop, plain_model
 from fedade.speed.workload import Work
 
 Stacked = dict[str, Tensor]
 
 
-class StackedLoop:
+class StackedLoop(TimestepLoop):
     """Parameters of all clients stacked, and two nested loops: timesteps, rounds."""
 
     def __init__(
         self, work: Work, scenario: Scenario, seeds: Seeds, precision: Precision = "float32", compiled: bool = False
     ) -> None:
-        self.work, self.scenario, self.seeds, self.precision = work, scenario, seeds, precision
+        super().__init__(work, scenario, seeds)
+        self.precision = precision
         deployment = scenario.deployment
         model = plain_model(deployment)
         self.body, self.head = model.body, model.head
@@ -51,17 +52,6 @@ class StackedLoop:
         self._joint = program(self._jointly, None, 0, 0, 0)
         self._personal = program(self._personally, None, 0, 0, 0)
         self._answer = program(self._logits, None, 0, 0)
-
-    def timestep(self, timestep: int) -> NDArray[np.float64]:
-        """All rounds, then every client's accuracy on its batch."""
-        batch = self.draw(timestep)
-        for number in range(self.work.rounds):
-            self.round(batch, timestep, number)
-        return self.score(batch)
-
-    def draw(self, timestep: int) -> Batch:
-        """The batches of all clients."""
-        return self.scenario.streams.draw(np.arange(self.work.clients), timestep)
 
     @torch.no_grad()
     def round(self, batch: Batch, timestep: int, number: int) -> None:
