@@ -41,20 +41,22 @@ def build_clock(experiment: Experiment, federations: Sequence[Federation], state
     (scenario, seeds, method), *others = federations
     protocol, execution = experiment.protocol, experiment.execution
     built = method or experiment.build_method()
+    set_multiplication("float32")  # rounding must not decide which clients may run together
+    maps = client_maps(
+        execution,
+        scenario,
+        experiment.scenario.samples,
+        len(federations),
+        built.card.keeps_body,
+        experiment.scenario.reference_size if _reads_all_labelled(built) else 0,
+    )
     set_multiplication(execution.precision)
     return Clock(
         built,
         scenario,
         Rounds(protocol.rounds, protocol.participation),
         seeds,
-        client_maps(
-            execution,
-            scenario,
-            experiment.scenario.samples,
-            len(federations),
-            built.card.keeps_body,
-            experiment.scenario.reference_size if _reads_all_labelled(built) else 0,
-        ),
+        maps,
         protocol.score_fresh,
         protocol.scored_clients,
         tuple(others),
@@ -101,8 +103,11 @@ def client_maps(
 
 
 def can_be_vectorised(deployment: Deployment) -> bool:
-    """Whether passes and gradients of a model that was brought can be made for several clients at once."""
-    network, parameters = deployment.network, deployment.parameters
+    """Whether passes and gradients of a model that was brought can be made for several clients at once.
+
+    Asked in float32, whatever the run computes in: rounded products differ between one client and several, though both
+    are right."""
+    network, parameters = deployment.network.computing_in("float32"), deployment.parameters
     inputs = deployment.reference.inputs[:2]
     moved = {name: value for name, value in parameters.items() if value.is_floating_point()}
 
@@ -110,10 +115,9 @@ def can_be_vectorised(deployment: Deployment) -> bool:
         return grad(lambda own: network.logits({**parameters, **own}, batch).logsumexp(-1).sum())(moved)
 
     try:
-        together = vmap(gradient)(torch.stack([inputs, inputs.flip(0)]))
+        together, alone = vmap(gradient)(torch.stack([inputs, inputs.flip(0)])), gradient(inputs)
     except Exception:  # noqa: BLE001 - whatever PyTorch, or a stranger's code, says of a batch of batches
         return False
-    alone = gradient(inputs)
     return all(torch.allclose(together[name][0], value, 1e-3, 1e-4) for name, value in alone.items())
 
 
