@@ -15,6 +15,7 @@ BAD = [
     (["run", "--set", "scenario.alfa=1"], "scenario.alfa: there is no such setting"),
     (["run", "--set", "scenario.kind=sideways"], "'label', 'covariate', 'both' or 'none'"),
     (["run", "--set", "scenario.num_clients=0"], "scenario.num_clients"),
+    (["run", "--set", "scenario.num_clients=1000000000"], "less than or equal to 10000000"),
     (["run", "--set", "protocol.participation=1.5"], "protocol.participation"),
     (["run", "--set", "fed-ade.rate.low=100"], "low 100 > high"),
     (["run", "--set", "fed-ade.speed=1"], "fed-ade.speed: there is no such setting of fed-ade"),

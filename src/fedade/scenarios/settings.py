@@ -70,7 +70,8 @@ class ScenarioSettings(StrictSettings):
     schedule: ScheduleName = "lin"
     variant: Literal["standard", "literal", "release"] = "standard"
     """Which reading of the schedules (docs/decisions/0005-schedules.md)."""
-    num_clients: int = Field(100, ge=1)
+    num_clients: int = Field(100, ge=1, le=10_000_000)
+    """Up to ten million: each has a class distribution and labelled rows of its own, which are drawn before a run."""
     num_timesteps: int = Field(100, ge=1)
     samples: int = Field(30, ge=1)
     """Examples per client and timestep."""
