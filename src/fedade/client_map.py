@@ -9,7 +9,10 @@ from functools import cache
 import torch
 from torch.func import vmap
 
+from fedade.core.compiler_module import import_compiler_later
 from fedade.core.tree import Tree, each_row, leaves, stack, take
+
+import_compiler_later()
 
 loop = each_row
 """One client after the other: the reference, for debugging and for judging the others."""

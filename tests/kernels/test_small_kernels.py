@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,13 +93,23 @@ def test_pixels_are_normalised_for_all_clients_at_once():
     assert normalised(pixels[0, 0], mean, deviation, torch.float16).dtype is torch.float16
 
 
-def test_they_compile_for_a_gpu_on_a_machine_without_one():
-    words = [sys.executable, "-m", "tests.kernels.compiling"]
-    done = subprocess.run(
-        words, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True, check=False
-    )
+def said_by(program: str, cache: Path) -> str:
+    """What a program prints that compiles kernels, and does not interpret them."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+    words = [sys.executable, "-m", f"tests.kernels.{program}"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 11
+    return done.stdout
+
+
+def test_they_compile_for_a_gpu_on_a_machine_without_one(tmp_path):
+    assert len(said_by("compiling", tmp_path).splitlines()) == 11
+
+
+def test_kernels_are_compiled_once_each_before_any_is_run(tmp_path):
+    launches, kernels, failures = said_by("side_by_side", tmp_path).split(maxsplit=2)
+    assert failures.strip() == "[]"
+    assert int(launches) == int(kernels) > 6
 
 
 @pytest.mark.parametrize("shape", [(4, 8, 6, 5), (3, 5, 3, 3)])

@@ -6,7 +6,8 @@ The one place that decides what runs. Other packages use these functions and do 
 import importlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -15,14 +16,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedade.core.paths import cache_dir
-from fedade.kernels import reference
+from fedade.kernels import compiling, reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine", "Layer", "absolute_iterations", "channel_moments", "convolved", "folded",
+    "Affine", "Layer", "absolute_iterations", "channel_moments", "compile_side_by_side", "convolved", "folded",
     "fused_layers", "mapped", "normalised_pixels", "scaled",
 ]  # fmt: skip
 
@@ -115,6 +116,15 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
         fused: Tensor = _module("simplex").iterate(start, constant, matrix, share, iterations)
         return fused
     return reference.absolute_iterations(start, constant, matrix, share, iterations)
+
+
+def compile_side_by_side(work: Callable[[], object]) -> None:
+    """Compile the kernels of some work on all cores: it is gone through without them, for nothing, and must keep nothing."""
+    if importlib.util.find_spec("triton") is None:
+        return
+    # Of zeros some things cannot be computed; kernels after them are compiled when they are met.
+    with suppress(RuntimeError), compiling.instead_of_running():
+        work()
 
 
 def _runs_triton(tensor: Tensor) -> bool:
