@@ -37,6 +37,8 @@ def main() -> None:
     compiled(folding_lanes.unfold_kernel, given | found, BLOCK=1024)
     doubles = pointers("fp64", "start", "constant", "matrix", "result")
     compiled(simplex._iterations, doubles, SHARE=0.15, CLASSES=10, BLOCK=16)
+    mixtures = pointers("fp64", "ratios", "counted", "start", "result")
+    compiled(simplex._mixtures, mixtures, CLASSES=10, BLOCK_SAMPLES=64, BLOCK_CLASSES=16)
     for biases in (0, 32):
         compiled(
             reductions.sum_of_partials,

@@ -1,5 +1,6 @@
 """The kernels compute what the plain convolutions compute, alone and under every nesting of `vmap` and `grad`."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -160,3 +161,35 @@ def test_where_the_kernels_cannot_work_plain_pytorch_does() -> None:
     weights, bias = randoms(2, 3, 3, 3), randoms(2)
     expected = torch.nn.functional.conv2d(images(), weights, bias, padding=1).relu()
     torch.testing.assert_close(fused_layers([Layer(0)], [images()], [weights], [bias]), expected)
+
+
+@pytest.mark.parametrize("dims", [None, (0, 0, 0), (None, None, 0), (0, 0, None)])
+@pytest.mark.parametrize("pooled", [True, False])
+def test_without_gradients_nothing_but_the_result_is_held(
+    lanes: ModuleType, monkeypatch: pytest.MonkeyPatch, dims: tuple[int | None, ...] | None, pooled: bool
+) -> None:
+    made: list[weakref.ref[Tensor]] = []
+    convolve = lanes.convolve
+
+    def watched(*words: Any) -> Tensor:
+        alive = sum(one() is not None for one in made)
+        assert alive <= 2  # what the next layer reads, and what is added to it
+        result: Tensor = convolve(*words)
+        made.append(weakref.ref(result))
+        return result
+
+    def of(layers: Callable[..., Tensor]) -> Tensor:
+        def one(weights: list[Tensor], biases: list[Tensor], images: Tensor) -> Tensor:
+            return layers(CHAIN, [images], weights, biases)
+
+        if dims is None:
+            return one(*parameters(), images())
+        weights, biases = parameters() if dims[0] is None else parameters(CLIENTS)
+        result: Tensor = vmap(one, dims)(weights, biases, images() if dims[2] is None else images(CLIENTS))
+        return result
+
+    monkeypatch.setattr(lanes, "convolve", watched)
+    with torch.no_grad():
+        found, expected = of(fused(lanes, pooled)), of(reference.fused_layers)
+    torch.testing.assert_close(found, expected.mean((-2, -1)) if pooled else expected, rtol=1e-4, atol=1e-4)
+    assert len(made) == len(CHAIN)

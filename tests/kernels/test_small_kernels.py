@@ -81,6 +81,27 @@ def test_iterations_in_one_kernel_are_iterations_one_by_one(classes):
     torch.testing.assert_close(nested, expected)
 
 
+@pytest.mark.parametrize(("samples", "classes", "columns"), [(5, 3, 1), (16, 10, 2), (7, 17, 3)])
+def test_mixtures_in_one_kernel_are_fitted_as_one_by_one(samples, classes, columns):
+    from fedade.kernels.simplex import mixture_weights
+
+    generator = torch.Generator().manual_seed(3)
+    ratios = torch.rand(2, 3, samples, classes, generator=generator, dtype=torch.float64)
+    ratios[0, 0, 0] = 0  # a sample that no class explains
+    counted = torch.rand(2, 3, classes, columns, generator=generator, dtype=torch.float64)
+    start = torch.full((classes,), 1 / classes, dtype=torch.float64)
+    expected = reference.mixture_weights(ratios, counted, start, 8)
+    torch.testing.assert_close(mixture_weights(ratios, counted, start, 8), expected)
+    nested = vmap(vmap(lambda own, count: mixture_weights(own, count, start, 8)))(ratios, counted)
+    torch.testing.assert_close(nested, expected)
+    common = vmap(lambda own: mixture_weights(own, counted[0, 0], start, 8))(ratios)
+    torch.testing.assert_close(common, reference.mixture_weights(ratios, counted[0, 0], start, 8))
+    of_counts = vmap(lambda count: mixture_weights(ratios[0], count, start, 8))(counted[0])
+    torch.testing.assert_close(
+        of_counts, torch.stack([reference.mixture_weights(ratios[0], count, start, 8) for count in counted[0]])
+    )
+
+
 def test_pixels_are_normalised_for_all_clients_at_once():
     from fedade.kernels.pixel_lanes import normalised
 
@@ -103,7 +124,7 @@ def said_by(program: str, cache: Path) -> str:
 
 
 def test_they_compile_for_a_gpu_on_a_machine_without_one(tmp_path):
-    assert len(said_by("compiling", tmp_path).splitlines()) == 11
+    assert len(said_by("compiling", tmp_path).splitlines()) == 12
 
 
 def test_kernels_are_compiled_once_each_before_any_is_run(tmp_path):

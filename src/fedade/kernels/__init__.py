@@ -5,6 +5,7 @@ The one place that decides what runs. Other packages use these functions and do 
 
 import importlib
 import importlib.util
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from fedade.kernels.reference import Affine
 
 __all__ = [
     "Affine", "Layer", "absolute_iterations", "channel_moments", "compile_side_by_side", "convolved", "folded",
-    "fused_layers", "mapped", "normalised_pixels", "scaled",
+    "fused_layers", "mapped", "mixture_weights", "normalised_pixels", "scaled",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -32,6 +33,9 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 MOST_CLASSES = 32
 """The kernel that iterates holds its matrix in registers, which larger ones overflow."""
+
+MOST_RATIOS = 2048
+"""As above, of the kernel that fits mixtures: samples times classes."""
 
 
 def fused_layers(
@@ -118,8 +122,20 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
     return reference.absolute_iterations(start, constant, matrix, share, iterations)
 
 
+def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: int) -> Tensor:
+    """Weights of classes by expectation-maximisation, from ratios `[*C, n, K]` and counts `[*C, K, P]` of float64.
+
+    One kernel on a GPU, if a batch is small.
+    """
+    small = math.prod(ratios.shape[-2:]) <= MOST_RATIOS and not torch.is_grad_enabled()
+    if small and ratios.dtype is torch.float64 and _runs_triton(ratios):
+        fused: Tensor = _module("simplex").mixture_weights(ratios, counted, start, iterations)
+        return fused
+    return reference.mixture_weights(ratios, counted, start, iterations)
+
+
 def compile_side_by_side(work: Callable[[], object]) -> None:
-    """Compile the kernels of some work on all cores: it is gone through without them, for nothing, and must keep nothing."""
+    """Compile the kernels of some work on all cores: it is gone through without them, and must keep nothing."""
     if importlib.util.find_spec("triton") is None:
         return
     # Of zeros some things cannot be computed; kernels after them are compiled when they are met.

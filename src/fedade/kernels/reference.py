@@ -103,3 +103,14 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
     for _ in range(iterations):
         state = (constant + state.abs() @ matrix).add(state, alpha=share)
     return state
+
+
+def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: int) -> Tensor:
+    """w <- w Σ_i r_i / (r_i w) + counted, made to sum to 1, so many times, for each column of counts `[K, P]`."""
+    transposed = ratios.mT
+    weights = start.unsqueeze(-1).expand(*ratios.shape[:-2], *counted.shape[-2:])
+    for _ in range(iterations):
+        likelihoods = (ratios @ weights).clamp_min(torch.finfo(ratios.dtype).tiny)
+        masses = weights * (transposed @ likelihoods.reciprocal()) + counted
+        weights = masses / masses.sum(-2, keepdim=True)
+    return weights
