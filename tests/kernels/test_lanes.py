@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, vmap
 from torch.utils._pytree import tree_leaves
@@ -193,3 +195,37 @@ def test_without_gradients_nothing_but_the_result_is_held(
         found, expected = of(fused(lanes, pooled)), of(reference.fused_layers)
     torch.testing.assert_close(found, expected.mean((-2, -1)) if pooled else expected, rtol=1e-4, atol=1e-4)
     assert len(made) == len(CHAIN)
+
+
+@settings(deadline=None)
+@given(
+    groups=st.sampled_from([1, 2, 4]),
+    dilation=st.integers(1, 3),
+    size=st.sampled_from([1, 3, 5, 7]),
+    stride=st.integers(1, 2),
+    each=st.integers(1, 3),
+    plane=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+)
+def test_groups_and_dilation_can_be_written_as_zeros(
+    groups: int, dilation: int, size: int, stride: int, each: int, plane: tuple[int, int]
+) -> None:
+    layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
+    images, weights = randoms(2, groups * each, *plane).double(), randoms(4 * groups, each, size, size).double()
+    dense = reference.dense_weights(weights, layer)
+    assert dense.shape == (4 * groups, groups * each, dilation * (size - 1) + 1, dilation * (size - 1) + 1)
+    written = reference.convolution(images, dense, Layer(0, stride))
+    torch.testing.assert_close(written, reference.convolution(images, weights, layer))
+
+
+@pytest.mark.parametrize(("groups", "dilation"), [(2, 1), (4, 1), (1, 2), (2, 2)])
+def test_grouped_and_dilated_convolutions_of_clients(lanes: ModuleType, groups: int, dilation: int) -> None:
+    layer = Layer(0, groups=groups, dilation=dilation)
+    weights, biases = randoms(CLIENTS, 8, 8 // groups, 3, 3), randoms(CLIENTS, 8)
+
+    def gradients(layers: Callable[..., Tensor]) -> Any:
+        def loss(weights: Tensor, bias: Tensor, images: Tensor) -> Tensor:
+            return layers([layer], [images], [weights], [bias]).square().sum()
+
+        return vmap(grad(loss, (0, 1, 2)))(weights, biases, randoms(CLIENTS, 1, 8, 4, 5))
+
+    assert_same(gradients(fused(lanes)), gradients(reference.fused_layers))

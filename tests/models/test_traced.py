@@ -102,11 +102,18 @@ NETWORKS = {
     "dense": (Dense(), [1, 1, 1]),
     "biased": (nn.Sequential(nn.Conv2d(8, 4, 5, 2, 2), nn.BatchNorm2d(4), nn.Conv2d(4, 8, 1), nn.SiLU()), [2]),
     "half known": (nn.Sequential(conv(8, 8), conv(8, 8, groups=8), conv(8, 8, 7), nn.ReLU6()), [1, 1]),
+    "grouped": (nn.Sequential(conv(8, 8, groups=2), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 4, 1, groups=4)), [2]),
+    "dilated": (
+        nn.Sequential(
+            conv(8, 8, dilation=2, padding=2), nn.BatchNorm2d(8), conv(8, 8, dilation=3, padding=3, groups=4, stride=2)
+        ),
+        [2],
+    ),
     "six channels between": (nn.Sequential(conv(8, 6), nn.BatchNorm2d(6), conv(6, 8)), [1]),
 }
 UNKNOWN = {
     "depthwise": conv(8, 8, groups=8),
-    "dilated": conv(8, 8, dilation=2, padding=2),
+    "dilated widely": conv(8, 8, dilation=4, padding=4),
     "even": nn.Conv2d(8, 8, 2),
     "without padding": conv(8, 8, padding=0),
     "oblong": nn.Conv2d(8, 8, (3, 1), padding=(1, 0)),

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedade.core.paths import cache_dir
@@ -49,8 +48,8 @@ def fused_layers(
     """The output of the last of several layers of one client; `vmap` over clients and `grad` work on it.
 
     Images `[samples, channels, height, width]` lie in channels-last memory, or are brought there; weights `[outputs,
-    channels, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to the
-    stride. If `pooled`, it is the mean of that output over the image plane, `[samples, channels]` in float32.
+    channels of a group, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to
+    the stride. If `pooled`, it is the mean of that output over the image plane, `[samples, channels]` in float32.
 
     Layers of one call share kernels in the backward pass, so a whole network is faster than its layers one by one.
     Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits.
@@ -73,14 +72,16 @@ def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
     return reference.folded(weights, affine)
 
 
-def convolved(images: Tensor, weights: Tensor, stride: int, tf32: bool = False) -> Tensor:
+def convolved(
+    images: Tensor, weights: Tensor, stride: int, tf32: bool = False, groups: int = 1, dilation: int = 1
+) -> Tensor:
     """A convolution alone, whose padding keeps the size up to the stride; where nothing is fused with it."""
-    layer = Layer(0, stride, relu=False)
+    layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
     if chain.suits([layer], [images], [weights]) or (images.dtype in DTYPES and _runs_triton(images)):
         return fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))], tf32=tf32)
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them
-    return F.conv2d(images, weights.to(images.dtype), None, stride, weights.shape[-1] // 2)
+    return reference.convolution(images, weights, layer)
 
 
 def channel_moments(images: Tensor) -> Tensor:

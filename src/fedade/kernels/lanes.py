@@ -17,6 +17,7 @@ from torch.autograd import Function
 from fedade.kernels.backward import layer_gradients
 from fedade.kernels.launch import Epilogue, convolve
 from fedade.kernels.layer import Layer
+from fedade.kernels.reference import dense_weights
 from fedade.kernels.second_stream import SecondStream
 
 Dims: TypeAlias = tuple[int | None, ...]
@@ -68,7 +69,10 @@ def fused_layers(
     padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
     images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
     after = [padding[layer.source] if layer.source < len(inputs) else 0 for layer in layers]
-    kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(weights, after, strict=True)]
+    dense = [
+        weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
+    ]
+    kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
     plan = Plan(tuple(layers), len(inputs), pooled, precision, kept=torch.is_grad_enabled())
     results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *(bias[None] for bias in biases))
     result = results[0].squeeze(0)

@@ -13,6 +13,9 @@ from fedade.models.batch_norm import BatchNorm
 
 CHANNEL_MULTIPLE = 4
 """Kernels read channels in pieces of so many."""
+MOST_GROUPS, MOST_REACH = 4, 7
+"""A convolution with groups makes as many times the products when it is written without, and one that is dilated to
+reach 7 pixels 5 times as many."""
 SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 RELUS = (F.relu, torch.relu, torch.relu_, "relu", "relu_")
 
@@ -40,6 +43,8 @@ class RecognisedLayer:
     stride: int
     residual: fx.Node | None = None
     relu: bool = False
+    groups: int = 1
+    dilation: int = 1
     places: tuple[int, int] = (0, 0)
     """In the graph: where it is normalised, and where it ends."""
 
@@ -137,31 +142,45 @@ def changes_its_input(node: fx.Node, module: nn.Module) -> bool:
 
 def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
     part = parts.get(str(node.target)) if node.op == "call_module" else None
-    if not isinstance(part, nn.Conv2d) or len(node.args) != 1 or not _known(part):
+    if not isinstance(part, nn.Conv2d) or len(node.args) != 1 or unknown(part):
         return None
     nodes: tuple[fx.Node, ...] = (node,)
     norm = None
     follower = _only_user(node)
     if follower is not None and follower.op == "call_module" and isinstance(parts[str(follower.target)], BatchNorm):
         nodes, norm = (node, follower), str(follower.target)
-    return RecognisedLayer(nodes, node.all_input_nodes[0], Convolved(str(node.target), norm), part.stride[0])
-
-
-def _known(part: nn.Conv2d) -> bool:
-    """Square windows of odd size, padded so that they keep the size up to the stride, over all channels."""
-    size = part.kernel_size[0]
-    same = part.padding == "same" and part.stride == (1, 1)
-    return (
-        type(part).forward is nn.Conv2d.forward
-        and part.kernel_size == (size, size)
-        and size % 2 == 1
-        and (same or part.padding == (size // 2, size // 2))
-        and part.stride[0] == part.stride[1]
-        and part.dilation == (1, 1)
-        and part.groups == 1
-        and part.padding_mode == "zeros"
-        and part.out_channels % CHANNEL_MULTIPLE == 0
+    weights = Convolved(str(node.target), norm)
+    return RecognisedLayer(
+        nodes,
+        node.all_input_nodes[0],
+        weights,
+        part.stride[0],
+        groups=part.groups,
+        dilation=part.dilation[0],
     )
+
+
+def unknown(part: nn.Conv2d) -> str:
+    """Why a convolution cannot be fused; nothing if it can.
+
+    Known are square windows of odd size, padded so that they keep the size up to the stride. Groups and dilation are
+    written as zeros between weights, so that there may be but few of them.
+    """
+    size, dilation = part.kernel_size[0], part.dilation[0]
+    reach = dilation * (size - 1) + 1
+    same = part.padding == "same" and part.stride == (1, 1)
+    reasons = {
+        "a convolution of its own kind": type(part).forward is not nn.Conv2d.forward,
+        "its window is not square": part.kernel_size != (size, size) or part.dilation != (dilation, dilation),
+        "its window has an even size": size % 2 == 0,
+        "its padding does not keep the size": not same and part.padding != (reach // 2, reach // 2),
+        "rows and columns have another stride": part.stride[0] != part.stride[1],
+        f"dilated to {reach} pixels": dilation > 1 and reach > MOST_REACH,
+        f"{part.groups} groups": part.groups > MOST_GROUPS,
+        "padded with other values than zeros": part.padding_mode != "zeros",
+        f"{part.out_channels} channels, no multiple of {CHANNEL_MULTIPLE}": part.out_channels % CHANNEL_MULTIPLE > 0,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _placing(node: fx.Node) -> RecognisedLayer | None:

@@ -18,7 +18,7 @@ from fedade.kernels import Affine, Layer, convolved, fused_layers
 from fedade.models.batch_norm import applied
 from fedade.models.convolving import statistics_are_fixed
 from fedade.models.halving import ProductsInBf16
-from fedade.models.recognising import RecognisedLayer, changes_its_input, graph_of, recognised_layers
+from fedade.models.recognising import RecognisedLayer, changes_its_input, graph_of, recognised_layers, unknown
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class FusedChain:
                 layer.stride,
                 None if layer.residual is None else number[layer.residual],
                 layer.relu,
+                layer.groups,
+                layer.dilation,
             )
             for layer in self.layers
         ]
@@ -67,8 +69,8 @@ class FusedChain:
         ) -> Tensor:
             images, tf32 = [read(layer.source)], precision == "tf32"
             if bias is None and added is None and not layer.relu:
-                return convolved(images[0], weight, layer.stride, tf32)
-            one = Layer(0, layer.stride, None if added is None else 1, layer.relu)
+                return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
+            one = Layer(0, layer.stride, None if added is None else 1, layer.relu, layer.groups, layer.dilation)
             images += [] if added is None else [added]
             offset = weight.new_zeros(len(weight)) if bias is None else bias
             return fused_layers([one], images, [weight], [offset], tf32=tf32)
@@ -193,6 +195,12 @@ def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
     ours = not isinstance(body, ForeignBody)  # our own networks are written in fused layers
     known = {name for name in names if name in fused or (ours and isinstance(inner.get_submodule(name), nn.Conv2d))}
     return [name for name in names if name in known], [name for name in names if name not in known]
+
+
+def why_as_it_is(body: nn.Module, name: str) -> str:
+    """Why a layer of a body is not fused."""
+    part = (body[1] if isinstance(body, ForeignBody) else body).get_submodule(name)
+    return (unknown(part) or "not traced") if isinstance(part, nn.Conv2d) else "a product of matrices"
 
 
 def rounds_to(ours: Any, theirs: Any) -> bool:
