@@ -231,7 +231,7 @@ def main() -> None:
         return
     here = Path(__file__).resolve().parent.parent
     os.environ["PYTHONPATH"] = os.pathsep.join([str(here), str(here / "src"), os.environ.get("PYTHONPATH", "")])
-    cache = os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+    cache = os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp())
     # As after an installation by pip, modules are compiled before: else seconds go to that.
     os.environ.setdefault("PYTHONPYCACHEPREFIX", tempfile.mkdtemp())
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
