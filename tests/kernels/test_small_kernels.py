@@ -102,6 +102,38 @@ def test_mixtures_in_one_kernel_are_fitted_as_one_by_one(samples, classes, colum
     )
 
 
+@pytest.mark.parametrize(("rows", "channels"), [(3, 5), (70, 16), (2, 33)])
+@pytest.mark.parametrize("own", [(0, 0, 0), (0, None, None), (None, 0, 0), (0, 0, None)])
+def test_tokens_are_normalised_with_gradients(rows, channels, own):
+    from fedade.kernels import norm_lanes
+
+    generator = torch.Generator().manual_seed(4)
+    shapes = (2, rows, channels), (channels,), (channels,)
+    given = [
+        torch.randn(*((3,) if dim == 0 else ()), *shape, generator=generator)
+        for shape, dim in zip(shapes, own, strict=True)
+    ]
+    direction = torch.randn(2, rows, channels, generator=generator)
+
+    def everything(module):
+        def one(*tensors):
+            return module.layer_norm(*tensors, EPS, torch.float32)
+
+        def loss(*tensors):
+            return (one(*tensors) * direction).sum()
+
+        def of_all(*tensors):
+            return vmap(loss, own)(*tensors).sum()
+
+        each = vmap(grad(loss, (0, 1, 2)), own)(*given)
+        return vmap(one, own)(*given), *each, *grad(of_all, (0, 1, 2))(*given)
+
+    for found, expected in zip(everything(norm_lanes), everything(reference), strict=True):
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
+    half = norm_lanes.layer_norm(torch.ones(1, 2, 4).half(), torch.ones(4), torch.zeros(4), EPS, torch.bfloat16)
+    assert half.dtype is torch.bfloat16
+
+
 def test_pixels_are_normalised_for_all_clients_at_once():
     from fedade.kernels.pixel_lanes import normalised
 
@@ -124,7 +156,7 @@ def said_by(program: str, cache: Path) -> str:
 
 
 def test_they_compile_for_a_gpu_on_a_machine_without_one(tmp_path):
-    assert len(said_by("compiling", tmp_path).splitlines()) == 12
+    assert len(said_by("compiling", tmp_path).splitlines()) == 14
 
 
 def test_kernels_are_compiled_once_each_before_any_is_run(tmp_path):

@@ -111,6 +111,22 @@ NETWORKS = {
     ),
     "six channels between": (nn.Sequential(conv(8, 6), nn.BatchNorm2d(6), conv(6, 8)), [1]),
 }
+
+
+class Tokens(nn.Module):
+    """Products of tokens between convolutions, one of them read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = conv(8, 12), nn.LayerNorm(12)
+        self.one, self.two, self.three = nn.Linear(12, 16), nn.Linear(16, 8, bias=False), nn.Linear(12, 8)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.norm(self.conv(images).flatten(2).mT)
+        return torch.relu(self.two(F.relu(self.one(tokens)))) + self.three(tokens)
+
+
+NETWORKS["tokens"] = (Tokens(), [1, 2, 1])
 UNKNOWN = {
     "depthwise": conv(8, 8, groups=8),
     "dilated widely": conv(8, 8, dilation=4, padding=4),

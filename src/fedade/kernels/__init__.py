@@ -24,7 +24,7 @@ from fedade.kernels.reference import Affine
 
 __all__ = [
     "Affine", "Layer", "absolute_iterations", "channel_moments", "compile_side_by_side", "convolved", "folded",
-    "fused_layers", "mapped", "mixture_weights", "normalised_pixels", "scaled",
+    "fused_layers", "layer_norm", "mapped", "mixture_weights", "normalised_pixels", "runs_fused", "scaled",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -32,6 +32,9 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 MOST_CLASSES = 32
 """The kernel that iterates holds its matrix in registers, which larger ones overflow."""
+
+MOST_CHANNELS = 4096
+"""Of a token, which a program normalises as a whole."""
 
 MOST_RATIOS = 2048
 """As above, of the kernel that fits mixtures: samples times classes."""
@@ -123,6 +126,14 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
     return reference.absolute_iterations(start, constant, matrix, share, iterations)
 
 
+def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """Tokens `[..., channels]` of one client, normalised in float32, given in a dtype; one kernel there and one back."""
+    if tokens.shape[-1] <= MOST_CHANNELS and tokens.dtype in DTYPES and _runs_triton(tokens):
+        fused: Tensor = _module("norm_lanes").layer_norm(tokens, weight, bias, eps, dtype)
+        return fused
+    return reference.layer_norm(tokens, weight, bias, eps, dtype)
+
+
 def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: int) -> Tensor:
     """Weights of classes by expectation-maximisation, from ratios `[*C, n, K]` and counts `[*C, K, P]` of float64.
 
@@ -142,6 +153,11 @@ def compile_side_by_side(work: Callable[[], object]) -> None:
     # Of zeros some things cannot be computed; kernels after them are compiled when they are met.
     with suppress(RuntimeError), compiling.instead_of_running():
         work()
+
+
+def runs_fused(tensor: Tensor) -> bool:
+    """Whether kernels of ours, and not plain PyTorch, compute with such a tensor where clients are mapped."""
+    return _runs_triton(tensor)
 
 
 def _runs_triton(tensor: Tensor) -> bool:

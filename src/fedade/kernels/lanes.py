@@ -93,7 +93,7 @@ class LayerChain(Function):
             packed += [_packed(weight, images[0].dtype) for weight in weights[1:]]
         for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
             residual = None if layer.residual is None else images[layer.residual]
-            epilogue = Epilogue(bias.float().contiguous(), residual, rectified=layer.relu)
+            epilogue = Epilogue(dense_lanes(bias.float()), residual, rectified=layer.relu)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
             second.join()
             for unused in () if plan.kept else plan.unused_after(index):
@@ -185,6 +185,11 @@ def _padded(tensor: Tensor, padding: int) -> Tensor:
 def _packed(weights: Tensor, dtype: torch.dtype) -> Tensor:
     """A contiguous copy: an output of an operation must not be one of its inputs."""
     return weights.to(dtype, memory_format=torch.contiguous_format, copy=True)
+
+
+def dense_lanes(lanes: Tensor) -> Tensor:
+    """Lanes without gaps within; between them there may be some, as where each is a part of a client's vector."""
+    return lanes if lanes[0].is_contiguous() else lanes.contiguous()
 
 
 def as_lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -87,6 +87,12 @@ def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None
     return result.relu() if relu else result
 
 
+def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """In float32 at least, whatever comes in and goes out."""
+    exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+    return F.layer_norm(exact, weight.shape, weight.to(exact.dtype), bias.to(exact.dtype), eps).to(dtype)
+
+
 class Affine(NamedTuple):
     """What a normalisation layer does to each channel: scale (x - mean) / √(variance + eps) + shift."""
 

@@ -45,6 +45,8 @@ class RecognisedLayer:
     relu: bool = False
     groups: int = 1
     dilation: int = 1
+    of_tokens: bool = False
+    """A product with the last axis of its source, whose channels it holds: a 1x1 convolution of another layout."""
     places: tuple[int, int] = (0, 0)
     """In the graph: where it is normalised, and where it ends."""
 
@@ -74,6 +76,21 @@ class Convolved:
         convolution: Any = module.get_submodule(self.convolution)
         norm: Any = None if self.norm is None else module.get_submodule(self.norm)
         return convolution.weight, convolution.bias, norm
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """The weights of a linear layer, as those of a 1x1 convolution."""
+
+    linear: str
+
+    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
+        weight, bias, _ = self.apart(module)
+        return weight, weight.new_zeros(len(weight)) if bias is None else bias
+
+    def apart(self, module: nn.Module) -> Apart:
+        linear: Any = module.get_submodule(self.linear)
+        return linear.weight[:, :, None, None], linear.bias, None
 
 
 @dataclass(frozen=True)
@@ -121,9 +138,9 @@ def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLaye
     parts, order = dict(module.named_modules()), {node: place for place, node in enumerate(graph.nodes)}
     layers = []
     for node in graph.nodes:
-        layer = _convolution(node, parts) or _placing(node)
+        layer = _convolution(node, parts) or _placing(node) or _linear(node, parts)
         if layer is not None:
-            whole = _with_relu(_with_sum(layer, order), parts)
+            whole = _with_relu(layer if layer.of_tokens else _with_sum(layer, order), parts)
             layers.append(replace(whole, places=(order[layer.output], order[whole.output])))
     return layers
 
@@ -157,6 +174,32 @@ def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer 
         part.stride[0],
         groups=part.groups,
         dilation=part.dilation[0],
+    )
+
+
+def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
+    """A product of tokens; one of single vectors is too small to gain anything.
+
+    What is added to it stays outside: a transformer sums in float32 what its layers give in lower precision.
+    """
+    part = parts.get(str(node.target)) if node.op == "call_module" else None
+    if not isinstance(part, nn.Linear) or len(node.args) != 1 or type(part).forward is not nn.Linear.forward:
+        return None
+    sizes = part.in_features, part.out_features
+    if any(size % CHANNEL_MULTIPLE for size in sizes) or len(_shape(node.all_input_nodes[0])) < 3:
+        return None
+    return RecognisedLayer((node,), node.all_input_nodes[0], Multiplied(str(node.target)), 1, of_tokens=True)
+
+
+def normalises_tokens(node: fx.Node, module: nn.Module) -> bool:
+    """Whether a node is a layer normalisation of the last axis with weights of its own."""
+    part = module.get_submodule(str(node.target)) if node.op == "call_module" and len(node.args) == 1 else None
+    return (
+        isinstance(part, nn.LayerNorm)
+        and type(part).forward is nn.LayerNorm.forward
+        and len(part.normalized_shape) == 1
+        and part.weight is not None
+        and part.bias is not None
     )
 
 
