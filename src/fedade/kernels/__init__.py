@@ -127,7 +127,7 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
 
 
 def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    """Tokens `[..., channels]` of one client, normalised in float32, given in a dtype; one kernel there and one back."""
+    """Tokens `[..., channels]` of one client, normalised in float32; one kernel there and one back."""
     if tokens.shape[-1] <= MOST_CHANNELS and tokens.dtype in DTYPES and _runs_triton(tokens):
         fused: Tensor = _module("norm_lanes").layer_norm(tokens, weight, bias, eps, dtype)
         return fused

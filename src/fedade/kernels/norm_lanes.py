@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedade.kernels.grids import launch, room
-from fedade.kernels.lanes import Dims, LaneGradient, as_lanes, mapped_again, summed_if_shared
+from fedade.kernels.lanes import Dims, LaneGradient, as_lanes, dense_lanes, mapped_again, summed_if_shared
 from fedade.kernels.tilings import power_of_two
 
 TILE, ROWS_PER_PROGRAM = 4096, 64
@@ -37,12 +37,14 @@ class LayerNorm(Function):
         lanes, channels = max(len(tokens), len(weight), len(bias)), tokens.shape[-1]
         rows = tokens.shape[1]
         values = tokens.expand(lanes, -1, -1).contiguous()
-        scale, shift = (value.float().expand(lanes, -1).contiguous() for value in (weight, bias))
+        scale, shift = (dense_lanes(value.float()) for value in (weight, bias))
         result = room(values, values.shape, dtype)
         block = power_of_two(channels)
         at_once = max(1, TILE // block)
         blocks = triton.cdiv(rows, at_once)
-        launch(_normalise, blocks, lanes)(values, scale, shift, result, eps, rows, blocks, channels, block, at_once)
+        launch(_normalise, blocks, lanes)(
+            values, scale, shift, result, eps, rows, blocks, _step(scale), _step(shift), channels, block, at_once
+        )
         return result
 
     @staticmethod
@@ -85,14 +87,14 @@ class LayerNormGradient(LaneGradient):
         """Gradients of tokens, weight and bias, with all lanes."""
         lanes, (rows, channels) = max(map(len, (gradient, tokens, weight))), tokens.shape[1:]
         back, values = (value.expand(lanes, -1, -1).contiguous() for value in (gradient, tokens))
-        scale = weight.float().expand(lanes, -1).contiguous()
+        scale = dense_lanes(weight.float())
         result = room(values, values.shape)
         pieces = triton.cdiv(rows, ROWS_PER_PROGRAM)
         sums = room(values, (2, lanes, pieces, channels), torch.float32)
         block = power_of_two(channels)
         launch(_normalise_back, pieces, lanes)(
-            back, values, scale, result, sums, eps, rows, pieces, lanes, channels, block, max(1, TILE // block),
-            ROWS_PER_PROGRAM,
+            back, values, scale, result, sums, eps, rows, pieces, lanes, _step(scale), channels, block,
+            max(1, TILE // block), ROWS_PER_PROGRAM,
         )  # fmt: skip
         return result, *sums.sum(2).unbind(0)
 
@@ -103,9 +105,14 @@ class LayerNormGradient(LaneGradient):
         return mapped_again(info.batch_size, results)
 
 
-@triton.jit(do_not_specialize=["rows", "blocks"])
+def _step(lanes: Tensor) -> int:
+    """From one lane to the next; nothing where all share one."""
+    return 0 if len(lanes) == 1 else lanes.stride(0)
+
+
+@triton.jit(do_not_specialize=["rows", "blocks", "weight_lane", "bias_lane"])
 def _normalise(
-    tokens, weight, bias, result, eps, rows, blocks,
+    tokens, weight, bias, result, eps, rows, blocks, weight_lane, bias_lane,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     lane = (tl.program_id(0) // blocks).to(tl.int64)
@@ -117,22 +124,22 @@ def _normalise(
     value = tl.load(tokens + places, mask=inside, other=0.0).to(tl.float32)
     centred = tl.where(inside, value - (tl.sum(value, axis=1) / CHANNELS)[:, None], 0.0)
     narrowness = 1 / tl.sqrt(tl.sum(centred * centred, axis=1) / CHANNELS + eps)
-    scale = tl.load(weight + lane * CHANNELS + channel, mask=known, other=0.0)
-    shift = tl.load(bias + lane * CHANNELS + channel, mask=known, other=0.0)
+    scale = tl.load(weight + lane * weight_lane + channel, mask=known, other=0.0)
+    shift = tl.load(bias + lane * bias_lane + channel, mask=known, other=0.0)
     normal = centred * narrowness[:, None] * scale[None, :] + shift[None, :]
     tl.store(result + places, normal.to(result.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows", "pieces", "lanes"])
+@triton.jit(do_not_specialize=["rows", "pieces", "lanes", "weight_lane"])
 def _normalise_back(
-    gradient, tokens, weight, result, sums, eps, rows, pieces, lanes,
+    gradient, tokens, weight, result, sums, eps, rows, pieces, lanes, weight_lane,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PER_PIECE: tl.constexpr,
 ):  # fmt: skip
     """sums[0, lane, piece] is the gradient of the weight by the piece's rows, sums[1] that of the bias."""
     piece, lane = tl.program_id(0) % pieces, (tl.program_id(0) // pieces).to(tl.int64)
     channel = tl.arange(0, BLOCK)
     known = channel < CHANNELS
-    scale = tl.load(weight + lane * CHANNELS + channel, mask=known, other=0.0)
+    scale = tl.load(weight + lane * weight_lane + channel, mask=known, other=0.0)
     of_weight = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     of_bias = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     for first in range(0, PER_PIECE, ROWS):

@@ -126,11 +126,14 @@ class TokenNorm:
 
     def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
         norm: Any = module.get_submodule(str(self.output.target))
-        tokens = values[self.reads()[0]]
+        (source,) = self.reads()
+        tokens = values[source]
         if not runs_fused(tokens):
             with in_precision():
                 plain: Tensor = norm(tokens)
             return plain
+        # Sums keep the layout of what they add to: what the patches left transposed would be turned before every norm.
+        tokens = values[source] = tokens.contiguous()
         low = self.products_read and current_pass().precision == "bf16"
         dtype = torch.bfloat16 if low else torch.promote_types(tokens.dtype, torch.float32)
         return layer_norm(tokens, norm.weight, norm.bias, norm.eps, dtype)
