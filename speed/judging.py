@@ -168,6 +168,15 @@ def small_cases(generator: torch.Generator) -> Iterator[Case]:
         lanes,
     )
     yield from folding_cases(one, generator)
+    tokens = [randoms(generator, 10, 800, 192) for _ in range(COPIES)]
+    of_clients = randoms(generator, 10, 192), randoms(generator, 10, 192)
+
+    def normed(module: Any, given: Tensor) -> Tensor:
+        norm = partial(module.layer_norm, eps=1e-5, dtype=torch.bfloat16)
+        result: Tensor = torch.func.vmap(norm)(given, *of_clients)
+        return result
+
+    yield one("norm_lanes._normalise", partial(normed, kernels), partial(normed, reference), tokens)
     classes = 10
     ratios = torch.rand(clients, samples, classes, generator=generator, device="cuda", dtype=torch.float64)
     counts = torch.rand(clients, classes, 2, generator=generator, device="cuda", dtype=torch.float64)

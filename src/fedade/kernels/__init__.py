@@ -151,7 +151,7 @@ def compile_side_by_side(work: Callable[[], object]) -> None:
     if importlib.util.find_spec("triton") is None:
         return
     # Of zeros some things cannot be computed; kernels after them are compiled when they are met.
-    with suppress(RuntimeError), compiling.instead_of_running():
+    with suppress(Exception), compiling.instead_of_running():
         work()
 
 
