@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from speed.networks import Block
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
@@ -126,6 +127,21 @@ class Tokens(nn.Module):
         return torch.relu(self.two(F.relu(self.one(tokens)))) + self.three(tokens)
 
 
+class WrittenLater(nn.Module):
+    """What was padded by nothing is a copy, of which one is changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = conv(8, 8)
+
+    def forward(self, images: Tensor) -> Tensor:
+        copied = F.pad(images, (0, 0, 0, 0))
+        copied *= 2
+        return self.conv(images) + copied
+
+
+NETWORKS["padded by nothing"] = (nn.Sequential(Block(8, 8), nn.Identity(), Block(8, 16), Block(16, 16)), [2 + 3 + 2])
+NETWORKS["written later"] = (WrittenLater(), [1])
 NETWORKS["tokens"] = (Tokens(), [1, 2, 1])
 UNKNOWN = {
     "depthwise": conv(8, 8, groups=8),

@@ -87,10 +87,10 @@ class LayerChain(Function):
         """Run the layers."""
         inputs, weights, biases = plan.parts(tensors)
         images: list[Any] = [image.contiguous() for image in inputs]
-        packed = [_packed(weights[0], images[0].dtype)]
+        packed = _packed(weights[:1], images[0].dtype)
         second = SecondStream(images[0].device)
         with second.reading(images[0]):
-            packed += [_packed(weight, images[0].dtype) for weight in weights[1:]]
+            packed += _packed(weights[1:], images[0].dtype)
         for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
             residual = None if layer.residual is None else images[layer.residual]
             epilogue = Epilogue(dense_lanes(bias.float()), residual, rectified=layer.relu)
@@ -182,9 +182,12 @@ def _padded(tensor: Tensor, padding: int) -> Tensor:
     return F.pad(tensor, (0, padding)) if padding else tensor
 
 
-def _packed(weights: Tensor, dtype: torch.dtype) -> Tensor:
-    """A contiguous copy: an output of an operation must not be one of its inputs."""
-    return weights.to(dtype, memory_format=torch.contiguous_format, copy=True)
+def _packed(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Contiguous copies: an output of an operation must not be one of its inputs. All in as few launches as can be."""
+    packed = [weight.new_empty(weight.shape, dtype=dtype) for weight in weights]
+    if packed:
+        torch._foreach_copy_(packed, list(weights))
+    return packed
 
 
 def dense_lanes(lanes: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 
 from fedade.kernels import Affine, folded
 from fedade.models.batch_norm import BatchNorm
+from fedade.models.graphs import pixel_step
 
 CHANNEL_MULTIPLE = 4
 """Kernels read channels in pieces of so many."""
@@ -110,30 +111,6 @@ class Placed:
         return self(module)[0], None, None
 
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(module, BatchNorm) or super().is_leaf_module(module, module_qualified_name)
-
-
-class _Shapes(fx.Interpreter):
-    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if isinstance(result, Tensor):
-            n.meta["shape"] = tuple(result.shape)
-        return result
-
-
-def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
-    graph = _Tracer().trace(module)
-    owner = fx.GraphModule(module, graph)
-    graph.eliminate_dead_code()
-    _Shapes(owner).run(inputs)
-    graph.owning_module = None  # a graph outlives the tensors that it was traced with
-    return graph
-
-
 def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:
     parts, order = dict(module.named_modules()), {node: place for place, node in enumerate(graph.nodes)}
     layers = []
@@ -143,18 +120,6 @@ def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLaye
             whole = _with_relu(layer if layer.of_tokens else _with_sum(layer, order), parts)
             layers.append(replace(whole, places=(order[layer.output], order[whole.output])))
     return layers
-
-
-def changes_its_input(node: fx.Node, module: nn.Module) -> bool:
-    """Whether a node that runs as it is writes to what it reads, so that nothing may be put off beyond it."""
-    part = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return bool(
-        getattr(part, "inplace", False)
-        or node.kwargs.get("inplace")
-        or (node.op in ("call_method", "call_function") and (named.endswith("_") or named in ("iadd", "imul", "isub")))
-        or node.target is operator.setitem
-    )
 
 
 def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
@@ -237,22 +202,11 @@ def _placing(node: fx.Node) -> RecognisedLayer | None:
         return None
     if said.get("mode", "constant") != "constant" or said.get("value"):
         return None
-    step = _pixel_step(taken)
+    step = pixel_step(taken)
     if step is None or len(_shape(taken)) != 4 or shape[1] % CHANNEL_MULTIPLE or _only_user(taken) is None:
         return None
     weights = Placed(_shape(taken)[1], int(padding[4]), int(padding[5]))  # type: ignore[arg-type]
     return RecognisedLayer((taken, node), taken.all_input_nodes[0], weights, step)
-
-
-def _pixel_step(node: fx.Node) -> int | None:
-    """s of x[:, :, ::s, ::s]."""
-    if node.target is not operator.getitem or not isinstance(node.args[1], tuple) or len(node.args[1]) != 4:
-        return None
-    everything = slice(None, None, None)
-    *first, rows, columns = node.args[1]
-    if first != [everything, everything] or not isinstance(rows, slice) or rows != columns:
-        return None
-    return rows.step if rows.start in (None, 0) and rows.stop is None and isinstance(rows.step, int) else None
 
 
 def _with_sum(layer: RecognisedLayer, order: dict[fx.Node, int]) -> RecognisedLayer:
