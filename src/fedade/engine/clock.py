@@ -81,7 +81,7 @@ class Clock:
         """The world before the first timestep, kept where this clock keeps it."""
         methods = [federation.method or self.method for federation in self.federations]
         with torch.no_grad():
-            self.execution.rehearse(self._kind("begin"), lambda: _first_states(methods[0], self._unmeasured()))
+            self.execution.rehearse(self._kind("begin"), lambda: _first_states(methods[0], self._apart()))
             states: list[tuple[Tree, Tree]] = []
             for number, method in enumerate(methods):
                 same = methods.index(method)  # equal ones begin alike, which spares what they measure
@@ -106,6 +106,8 @@ class Clock:
         steps = Steps(self.method, self.scenario.deployment, self.maps, *self._labelled())
         running = self.execution.begin(steps)
         with torch.no_grad():
+            if world.timestep:  # from a checkpoint: what depends on measurements, such as shapes, is as it was then
+                _first_states(self.method, self.scenario)
             self.execution.rehearse(self._kind("timestep"), lambda: self._rehearsal(steps, world))
         while world.timestep < self.num_timesteps:
             with torch.no_grad():
@@ -119,14 +121,14 @@ class Clock:
         shapes = tuple(value.shape for value in self.scenario.deployment.parameters.values())
         return work, repr(self.method), len(self.federations), shapes
 
-    def _unmeasured(self) -> Scenario:
-        """The scenario, whose deployment knows nothing yet of what is measured once and kept."""
-        return replace(self.scenario, deployment=replace(self.scenario.deployment))
+    def _apart(self) -> Scenario:
+        """The scenario, whose deployment keeps to itself what a rehearsal measures, since its kernels give zeros."""
+        return replace(self.scenario, deployment=self.scenario.deployment.apart())
 
     def _rehearsal(self, steps: Steps, world: World) -> None:
         """What a timestep does, with one round, of which nothing is kept."""
         timestep = min(world.timestep + 1, self.num_timesteps)
-        alike, present = replace(steps, deployment=self._unmeasured().deployment), self._awake(timestep)
+        alike, present = replace(steps, deployment=self._apart().deployment), self._awake(timestep)
         present = present._replace(participants=present.participants[:, :1])
         drawn = self._draw(present.clients, timestep)
         batch = self._step_batch(present.clients, drawn._replace(features=None), timestep)
