@@ -30,6 +30,7 @@ from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured
 from fedade.engine.steps import Maps
+from fedade.kernels import compile_side_by_side
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.models.traced import fused_and_other_layers
 from fedade.speed.ceilings import flops_per_second
@@ -107,7 +108,7 @@ def clock_of(figure: Figure) -> tuple[Clock, Work]:
         Seeds(0),
         maps,
         more_federations=further,
-        execution=Captured(),
+        execution=Captured(compile_side_by_side),
     )
     return clock, work
 
@@ -230,10 +231,11 @@ def main() -> None:
         return
     here = Path(__file__).resolve().parent.parent
     os.environ["PYTHONPATH"] = os.pathsep.join([str(here), str(here / "src"), os.environ.get("PYTHONPATH", "")])
-    cache = os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+    cache = os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp())
     # As after an installation by pip, modules are compiled before: else seconds go to that.
     os.environ.setdefault("PYTHONPYCACHEPREFIX", tempfile.mkdtemp())
-    modules = "import sympy, torch._dynamo, torch.distributed.fsdp, triton.compiler, fedade.engine.clock"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    modules = "import triton.compiler, fedade.kernels.lanes, fedade.kernels.folding_lanes, speed.h200, speed.networks"
     subprocess.run([sys.executable, "-c", modules], check=False)  # noqa: S603 - as above
     written = options.out.open("w", buffering=1) if options.out else sys.stdout
     rows = csv.DictWriter(written, COLUMNS, lineterminator="\n")

@@ -13,7 +13,7 @@ import json
 import resource
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -90,7 +90,10 @@ class Timed:
 
             return call
 
-        return type(running)(timed("score"), timed("observe"), timed("exchange"), running.end_timestep)
+        return replace(running, **{name: timed(name) for name in ("score", "observe", "exchange")})
+
+    def rehearse(self, kind: object, work: Callable[[], object]) -> None:
+        """Nothing has to be prepared."""
 
 
 def network_of(options: argparse.Namespace) -> Network:

@@ -9,7 +9,10 @@ from functools import cache
 import torch
 from torch.func import vmap
 
+from fedade.core.compiler_module import import_compiler_later
 from fedade.core.tree import Tree, each_row, leaves, stack, take
+
+import_compiler_later()
 
 loop = each_row
 """One client after the other: the reference, for debugging and for judging the others."""
@@ -50,4 +53,7 @@ class Vectorised:
 
     def __call__(self, function: Callable[..., Tree], *arguments: Tree) -> Tree:
         """Apply the function of one client to every row of its arguments."""
-        return vmap(function, randomness="error", chunk_size=self.chunk_size)(*arguments)
+        rows = len(leaves(arguments)[0])
+        # Of a single chunk PyTorch would copy all results, too.
+        chunk_size = None if self.chunk_size is None or self.chunk_size >= rows else self.chunk_size
+        return vmap(function, randomness="error", chunk_size=chunk_size)(*arguments)

@@ -8,13 +8,15 @@ import torch
 
 from fedade.core import tree
 from fedade.core.errors import FedadeError
+from fedade.core.network import Network
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
+from fedade.engine.execution import Direct
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.fed_avg import FedAvg
 
-from ..helpers import clock, run
+from ..helpers import clock, quick, run
 
 
 @pytest.mark.parametrize(("gradient_steps", "takes_part"), [(False, False), (True, True)])
@@ -94,3 +96,29 @@ def test_a_panel_of_which_nobody_has_joined_is_refused(scenario_factory):
     runner = replace(clock(FedAvg(), scenario), scored_clients=1, seeds=seeds)
     with pytest.raises(FedadeError, match="scored_clients: none of them has joined yet; score more"):
         next(runner.run(runner.beginning()))
+
+
+class Spoiling(Direct):
+    """Rehearses, while every body sees nothing but zeros."""
+
+    def rehearse(self, kind, work):
+        represent = Network.represent
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Network, "represent", lambda *given: torch.zeros_like(represent(*given)))
+            work()
+
+
+@pytest.mark.parametrize("name", ["fed-ade", "fed-ade-plus", "rogd", "fed-avg", "uda"])
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_nothing_is_kept_of_a_rehearsal(scenario_factory, tmp_path, name, on_disk):
+    def rows_of(execution):
+        scenario = scenario_factory(num_timesteps=3)
+        scenario = replace(scenario, deployment=replace(scenario.deployment))  # whatever other tests have measured
+        one = replace(clock(quick(name), scenario, rounds=2), execution=execution)
+        one = replace(one, state_folder=tmp_path / execution.__class__.__name__) if on_disk else one
+        return list(one.run(one.beginning()))
+
+    for found, expected in zip(rows_of(Spoiling()), rows_of(Direct()), strict=True):
+        assert found.keys() == expected.keys()
+        for column in found:
+            np.testing.assert_array_equal(found[column], expected[column], column)

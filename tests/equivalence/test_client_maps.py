@@ -167,3 +167,12 @@ def test_whole_runs_agree(scenario_factory):
     ):
         for name in fast:
             np.testing.assert_allclose(fast[name], slow[name], atol=0.051 if "accuracy" in name else 1e-5)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 1, 2, CLIENTS, CLIENTS + 1])
+def test_results_of_a_single_chunk_are_not_copied(chunk_size, monkeypatch):
+    copies, cat = [], torch.cat
+    monkeypatch.setattr(torch, "cat", lambda *given, **options: copies.append(1) or cat(*given, **options))
+    rows = torch.arange(CLIENTS)
+    assert torch.equal(Vectorised(chunk_size)(lambda row: row + 1, rows), rows + 1)
+    assert bool(copies) == (chunk_size in (1, 2))

@@ -17,6 +17,7 @@ from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps
+from fedade.kernels import compile_side_by_side
 from fedade.methods import METHODS
 from fedade.models.splitting import bring
 from fedade.scenarios.building import build_scenario
@@ -46,7 +47,8 @@ def test_captured_federations_are_loops_on_a_cpu(scenarios, name):
     method, first = quick(name), scenarios["cuda"]
     further = tuple(Federation(with_streams(first, schedule, seed), Seeds(seed)) for seed, schedule in SEEDS[1:])
     maps = Maps(Vectorised(), Vectorised(), Vectorised())
-    clock = Clock(method, first, Rounds(3, 0.5), Seeds(0), maps, more_federations=further, execution=Captured())
+    captured = Captured(compile_side_by_side)
+    clock = Clock(method, first, Rounds(3, 0.5), Seeds(0), maps, more_federations=further, execution=captured)
     world = clock.beginning()
     pending = list(clock.advance(world))
     for number, (seed, schedule) in enumerate(SEEDS):
@@ -72,7 +74,7 @@ def test_replaying_is_running_bit_for_bit(scenarios, name):
     set_multiplication("float32")
     maps = Maps(Vectorised(), Vectorised())
     plain = Clock(quick(name), scenarios["cuda"], Rounds(3, 0.5), Seeds(0), maps)
-    captured = replace(plain, execution=Captured())
+    captured = replace(plain, execution=Captured(compile_side_by_side))
     worlds = [clock.beginning() for clock in (plain, captured)]
     rows = [collect(list(clock.advance(world))) for clock, world in zip((plain, captured), worlds, strict=True)]
     for column, values in rows[0].items():

@@ -6,7 +6,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fedade.kernels import folding_lanes, pixel_lanes, reductions, scaling_lanes, simplex
+from fedade.kernels import folding_lanes, norm_lanes, pixel_lanes, reductions, scaling_lanes, simplex
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -37,6 +37,13 @@ def main() -> None:
     compiled(folding_lanes.unfold_kernel, given | found, BLOCK=1024)
     doubles = pointers("fp64", "start", "constant", "matrix", "result")
     compiled(simplex._iterations, doubles, SHARE=0.15, CLASSES=10, BLOCK=16)
+    mixtures = pointers("fp64", "ratios", "counted", "start", "result")
+    compiled(simplex._mixtures, mixtures, CLASSES=10, BLOCK_SAMPLES=64, BLOCK_CLASSES=16)
+    norm = (
+        pointers("fp32", "tokens", "weight", "bias", "sums") | pointers("bf16", "result", "gradient") | {"eps": "fp32"}
+    )
+    compiled(norm_lanes._normalise, norm, CHANNELS=192, BLOCK=256, ROWS=16)
+    compiled(norm_lanes._normalise_back, norm, CHANNELS=192, BLOCK=256, ROWS=16, PER_PIECE=64)
     for biases in (0, 32):
         compiled(
             reductions.sum_of_partials,

@@ -1,11 +1,14 @@
 """The kernels compute what the plain convolutions compute, alone and under every nesting of `vmap` and `grad`."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, vmap
 from torch.utils._pytree import tree_leaves
@@ -160,3 +163,69 @@ def test_where_the_kernels_cannot_work_plain_pytorch_does() -> None:
     weights, bias = randoms(2, 3, 3, 3), randoms(2)
     expected = torch.nn.functional.conv2d(images(), weights, bias, padding=1).relu()
     torch.testing.assert_close(fused_layers([Layer(0)], [images()], [weights], [bias]), expected)
+
+
+@pytest.mark.parametrize("dims", [None, (0, 0, 0), (None, None, 0), (0, 0, None)])
+@pytest.mark.parametrize("pooled", [True, False])
+def test_without_gradients_nothing_but_the_result_is_held(
+    lanes: ModuleType, monkeypatch: pytest.MonkeyPatch, dims: tuple[int | None, ...] | None, pooled: bool
+) -> None:
+    made: list[weakref.ref[Tensor]] = []
+    convolve = lanes.convolve
+
+    def watched(*words: Any) -> Tensor:
+        alive = sum(one() is not None for one in made)
+        assert alive <= 2  # what the next layer reads, and what is added to it
+        result: Tensor = convolve(*words)
+        made.append(weakref.ref(result))
+        return result
+
+    def of(layers: Callable[..., Tensor]) -> Tensor:
+        def one(weights: list[Tensor], biases: list[Tensor], images: Tensor) -> Tensor:
+            return layers(CHAIN, [images], weights, biases)
+
+        if dims is None:
+            return one(*parameters(), images())
+        weights, biases = parameters() if dims[0] is None else parameters(CLIENTS)
+        result: Tensor = vmap(one, dims)(weights, biases, images() if dims[2] is None else images(CLIENTS))
+        return result
+
+    monkeypatch.setattr(lanes, "convolve", watched)
+    with torch.no_grad():
+        found, expected = of(fused(lanes, pooled)), of(reference.fused_layers)
+    torch.testing.assert_close(found, expected.mean((-2, -1)) if pooled else expected, rtol=1e-4, atol=1e-4)
+    assert len(made) == len(CHAIN)
+
+
+@settings(deadline=None)
+@given(
+    groups=st.sampled_from([1, 2, 4]),
+    dilation=st.integers(1, 3),
+    size=st.sampled_from([1, 3, 5, 7]),
+    stride=st.integers(1, 2),
+    each=st.integers(1, 3),
+    plane=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+)
+def test_groups_and_dilation_can_be_written_as_zeros(
+    groups: int, dilation: int, size: int, stride: int, each: int, plane: tuple[int, int]
+) -> None:
+    layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
+    images, weights = randoms(2, groups * each, *plane).double(), randoms(4 * groups, each, size, size).double()
+    dense = reference.dense_weights(weights, layer)
+    assert dense.shape == (4 * groups, groups * each, dilation * (size - 1) + 1, dilation * (size - 1) + 1)
+    written = reference.convolution(images, dense, Layer(0, stride))
+    torch.testing.assert_close(written, reference.convolution(images, weights, layer))
+
+
+@pytest.mark.parametrize(("groups", "dilation"), [(2, 1), (4, 1), (1, 2), (2, 2)])
+def test_grouped_and_dilated_convolutions_of_clients(lanes: ModuleType, groups: int, dilation: int) -> None:
+    layer = Layer(0, groups=groups, dilation=dilation)
+    weights, biases = randoms(CLIENTS, 8, 8 // groups, 3, 3), randoms(CLIENTS, 8)
+
+    def gradients(layers: Callable[..., Tensor]) -> Any:
+        def loss(weights: Tensor, bias: Tensor, images: Tensor) -> Tensor:
+            return layers([layer], [images], [weights], [bias]).square().sum()
+
+        return vmap(grad(loss, (0, 1, 2)))(weights, biases, randoms(CLIENTS, 1, 8, 4, 5))
+
+    assert_same(gradients(fused(lanes)), gradients(reference.fused_layers))

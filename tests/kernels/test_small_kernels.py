@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -80,6 +81,59 @@ def test_iterations_in_one_kernel_are_iterations_one_by_one(classes):
     torch.testing.assert_close(nested, expected)
 
 
+@pytest.mark.parametrize(("samples", "classes", "columns"), [(5, 3, 1), (16, 10, 2), (7, 17, 3)])
+def test_mixtures_in_one_kernel_are_fitted_as_one_by_one(samples, classes, columns):
+    from fedade.kernels.simplex import mixture_weights
+
+    generator = torch.Generator().manual_seed(3)
+    ratios = torch.rand(2, 3, samples, classes, generator=generator, dtype=torch.float64)
+    ratios[0, 0, 0] = 0  # a sample that no class explains
+    counted = torch.rand(2, 3, classes, columns, generator=generator, dtype=torch.float64)
+    start = torch.full((classes,), 1 / classes, dtype=torch.float64)
+    expected = reference.mixture_weights(ratios, counted, start, 8)
+    torch.testing.assert_close(mixture_weights(ratios, counted, start, 8), expected)
+    nested = vmap(vmap(lambda own, count: mixture_weights(own, count, start, 8)))(ratios, counted)
+    torch.testing.assert_close(nested, expected)
+    common = vmap(lambda own: mixture_weights(own, counted[0, 0], start, 8))(ratios)
+    torch.testing.assert_close(common, reference.mixture_weights(ratios, counted[0, 0], start, 8))
+    of_counts = vmap(lambda count: mixture_weights(ratios[0], count, start, 8))(counted[0])
+    torch.testing.assert_close(
+        of_counts, torch.stack([reference.mixture_weights(ratios[0], count, start, 8) for count in counted[0]])
+    )
+
+
+@pytest.mark.parametrize(("rows", "channels"), [(3, 5), (70, 16), (2, 33)])
+@pytest.mark.parametrize("own", [(0, 0, 0), (0, None, None), (None, 0, 0), (0, 0, None)])
+def test_tokens_are_normalised_with_gradients(rows, channels, own):
+    from fedade.kernels import norm_lanes
+
+    generator = torch.Generator().manual_seed(4)
+    shapes = (2, rows, channels), (channels,), (channels,)
+    given = [
+        torch.randn(*((3,) if dim == 0 else ()), *shape, generator=generator)
+        for shape, dim in zip(shapes, own, strict=True)
+    ]
+    direction = torch.randn(2, rows, channels, generator=generator)
+
+    def everything(module):
+        def one(*tensors):
+            return module.layer_norm(*tensors, EPS, torch.float32)
+
+        def loss(*tensors):
+            return (one(*tensors) * direction).sum()
+
+        def of_all(*tensors):
+            return vmap(loss, own)(*tensors).sum()
+
+        each = vmap(grad(loss, (0, 1, 2)), own)(*given)
+        return vmap(one, own)(*given), *each, *grad(of_all, (0, 1, 2))(*given)
+
+    for found, expected in zip(everything(norm_lanes), everything(reference), strict=True):
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
+    half = norm_lanes.layer_norm(torch.ones(1, 2, 4).half(), torch.ones(4), torch.zeros(4), EPS, torch.bfloat16)
+    assert half.dtype is torch.bfloat16
+
+
 def test_pixels_are_normalised_for_all_clients_at_once():
     from fedade.kernels.pixel_lanes import normalised
 
@@ -92,13 +146,23 @@ def test_pixels_are_normalised_for_all_clients_at_once():
     assert normalised(pixels[0, 0], mean, deviation, torch.float16).dtype is torch.float16
 
 
-def test_they_compile_for_a_gpu_on_a_machine_without_one():
-    words = [sys.executable, "-m", "tests.kernels.compiling"]
-    done = subprocess.run(
-        words, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True, check=False
-    )
+def said_by(program: str, cache: Path) -> str:
+    """What a program prints that compiles kernels, and does not interpret them."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+    words = [sys.executable, "-m", f"tests.kernels.{program}"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 11
+    return done.stdout
+
+
+def test_they_compile_for_a_gpu_on_a_machine_without_one(tmp_path):
+    assert len(said_by("compiling", tmp_path).splitlines()) == 14
+
+
+def test_kernels_are_compiled_once_each_before_any_is_run(tmp_path):
+    launches, kernels, failures = said_by("side_by_side", tmp_path).split(maxsplit=2)
+    assert failures.strip() == "[]"
+    assert int(launches) == int(kernels) > 6
 
 
 @pytest.mark.parametrize("shape", [(4, 8, 6, 5), (3, 5, 3, 3)])

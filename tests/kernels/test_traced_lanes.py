@@ -4,6 +4,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from speed.networks import TransformerBlock
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
@@ -37,13 +38,24 @@ def on_lanes(lanes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "suits_images", lambda *_: False)
 
 
-def material(shortcut: str) -> tuple[ForeignBody, dict[str, Tensor], Tensor]:
-    body = ForeignBody(nn.Identity(), convert_batch_norms(Body(shortcut))).eval()
+class Tokens(nn.Module):
+    """A transformer's block, and a product with a relu."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.last = TransformerBlock(16, 2), nn.Linear(16, 8)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.relu(self.last(self.block(images.flatten(2).mT))).mean(1)
+
+
+def material(kind: str) -> tuple[ForeignBody, dict[str, Tensor], Tensor]:
+    body = ForeignBody(nn.Identity(), Tokens() if kind == "tokens" else convert_batch_norms(Body(kind))).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for value in body.parameters():
             drawn = torch.randn(value.shape, generator=generator)
-            value.copy_(drawn * (9 * value.shape[1]) ** -0.5 if value.ndim == 4 else 1 + 0.1 * drawn)
+            value.copy_(drawn * value[0].numel() ** -0.5 if value.ndim > 1 else 1 + 0.1 * drawn)
     name_batch_norms(body, "body")
     images = torch.randn(CLIENTS, 1, 16, 4, 4, generator=generator)
     body.trace(images[0])
@@ -55,7 +67,7 @@ def material(shortcut: str) -> tuple[ForeignBody, dict[str, Tensor], Tensor]:
     return body, own, images
 
 
-@pytest.mark.parametrize("shortcut", ["A", "B"])
+@pytest.mark.parametrize("shortcut", ["A", "B", "tokens"])
 def test_gradients_of_clients(on_lanes: None, shortcut: str) -> None:
     body, own, images = material(shortcut)
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from speed.networks import Block
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
@@ -102,11 +103,49 @@ NETWORKS = {
     "dense": (Dense(), [1, 1, 1]),
     "biased": (nn.Sequential(nn.Conv2d(8, 4, 5, 2, 2), nn.BatchNorm2d(4), nn.Conv2d(4, 8, 1), nn.SiLU()), [2]),
     "half known": (nn.Sequential(conv(8, 8), conv(8, 8, groups=8), conv(8, 8, 7), nn.ReLU6()), [1, 1]),
+    "grouped": (nn.Sequential(conv(8, 8, groups=2), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 4, 1, groups=4)), [2]),
+    "dilated": (
+        nn.Sequential(
+            conv(8, 8, dilation=2, padding=2), nn.BatchNorm2d(8), conv(8, 8, dilation=3, padding=3, groups=4, stride=2)
+        ),
+        [2],
+    ),
     "six channels between": (nn.Sequential(conv(8, 6), nn.BatchNorm2d(6), conv(6, 8)), [1]),
 }
+
+
+class Tokens(nn.Module):
+    """Products of tokens between convolutions, one of them read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = conv(8, 12), nn.LayerNorm(12)
+        self.one, self.two, self.three = nn.Linear(12, 16), nn.Linear(16, 8, bias=False), nn.Linear(12, 8)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.norm(self.conv(images).flatten(2).mT)
+        return torch.relu(self.two(F.relu(self.one(tokens)))) + self.three(tokens)
+
+
+class WrittenLater(nn.Module):
+    """What was padded by nothing is a copy, of which one is changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = conv(8, 8)
+
+    def forward(self, images: Tensor) -> Tensor:
+        copied = F.pad(images, (0, 0, 0, 0))
+        copied *= 2
+        return self.conv(images) + copied
+
+
+NETWORKS["padded by nothing"] = (nn.Sequential(Block(8, 8), nn.Identity(), Block(8, 16), Block(16, 16)), [2 + 3 + 2])
+NETWORKS["written later"] = (WrittenLater(), [1])
+NETWORKS["tokens"] = (Tokens(), [1, 2, 1])
 UNKNOWN = {
     "depthwise": conv(8, 8, groups=8),
-    "dilated": conv(8, 8, dilation=2, padding=2),
+    "dilated widely": conv(8, 8, dilation=4, padding=4),
     "even": nn.Conv2d(8, 8, 2),
     "without padding": conv(8, 8, padding=0),
     "oblong": nn.Conv2d(8, 8, (3, 1), padding=(1, 0)),

@@ -155,12 +155,12 @@ class OnlyRecordable(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
-class AsIfRecorded:
+class AsIfRecorded(Direct):
     """Runs steps as they are. As in a recording, what is made once is made when a step is first called."""
 
     def begin(self, steps: Steps) -> Running:
         """Steps that are watched from their second call on."""
-        running = Direct().begin(steps)
+        running = super().begin(steps)
         watched: Any = {name: _watched(getattr(running, name)) for name in ("score", "observe", "exchange")}
         stand_in: Any = SimpleNamespace(**watched, end_timestep=running.end_timestep)
         whole: Running = stand_in

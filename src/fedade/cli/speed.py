@@ -43,7 +43,7 @@ def speed_command(
     """Time the simulator against a plain loop and `torch.func`, on the same work. No dataset is needed."""
     with loading():
         from fedade.cli.progress import progress_bars
-        from fedade.models.traced import fused_and_other_layers
+        from fedade.models.traced import fused_and_other_layers, why_as_it_is
         from fedade.products.run_folder import check_device
         from fedade.speed.measuring import measure
         from fedade.speed.workload import WORKS
@@ -70,7 +70,10 @@ def speed_command(
         )
         return
     _print(found)
-    as_they_are = f"; as they are: {', '.join(others)}" if others else ""
+    reasons: dict[str, list[str]] = {}
+    for name in others:
+        reasons.setdefault(why_as_it_is(body, name), []).append(name)
+    as_they_are = "".join(f"; as they are: {', '.join(names)} ({reason})" for reason, names in reasons.items())
     Console().print(f"layers that run fused: {len(fused)} of {len(fused) + len(others)}{as_they_are}", highlight=False)
     if why:
         Console().print(f"nothing runs fused: {why}", highlight=False, markup=False)

@@ -101,6 +101,12 @@ class Deployment:
         self.network.count_pass(len(self.reference.inputs))
         return self.constant(_reference_features)
 
+    def apart(self) -> "Deployment":
+        """The same deployment with what is known of it; what is measured from now on stays with this copy."""
+        own = copy(self)
+        object.__setattr__(own, "_constants", dict(self._constants))
+        return own
+
     def counting(self, counter: PassCounter | None) -> "Deployment":
         """The same deployment, constants included, whose network's passes this counter counts."""
         counted = copy(self)

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
+from fedade.core.threads import to_device
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class Awake(NamedTuple):
     def scored_clients(self) -> NDArray[np.int64]:
         """The clients that have rows in the trace, `[F, S]`."""
         return self.clients if self.scored is None else np.take_along_axis(self.clients, self.scored, 1)
+
+    def panel(self, device: torch.device) -> Tensor | None:
+        """`scored`, on a device."""
+        return None if self.scored is None else to_device(self.scored, device)
 
     def participations(self) -> NDArray[np.int64]:
         """In how many rounds each scored client takes part, `[F, S]`."""

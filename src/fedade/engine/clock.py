@@ -1,7 +1,7 @@
 """A run of one method: the protocol, top to bottom."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +81,7 @@ class Clock:
         """The world before the first timestep, kept where this clock keeps it."""
         methods = [federation.method or self.method for federation in self.federations]
         with torch.no_grad():
+            self.execution.rehearse(self._kind("begin"), lambda: _first_states(methods[0], self._apart()))
             states: list[tuple[Tree, Tree]] = []
             for number, method in enumerate(methods):
                 same = methods.index(method)  # equal ones begin alike, which spares what they measure
@@ -104,6 +105,10 @@ class Clock:
         """As `run`, for all federations; rows stay on the device, so that the host never waits within a timestep."""
         steps = Steps(self.method, self.scenario.deployment, self.maps, *self._labelled())
         running = self.execution.begin(steps)
+        with torch.no_grad():
+            if world.timestep:  # from a checkpoint: what depends on measurements, such as shapes, is as it was then
+                _first_states(self.method, self.scenario)
+            self.execution.rehearse(self._kind("timestep"), lambda: self._rehearsal(steps, world))
         while world.timestep < self.num_timesteps:
             with torch.no_grad():
                 rows = self._step(running, steps, world, world.timestep + 1)
@@ -111,16 +116,60 @@ class Clock:
             running.end_timestep()
             yield rows
 
+    def _kind(self, work: str) -> object:
+        """Work of one kind is computed by the same kernels."""
+        shapes = tuple(value.shape for value in self.scenario.deployment.parameters.values())
+        return work, repr(self.method), len(self.federations), shapes
+
+    def _apart(self) -> Scenario:
+        """The scenario, whose deployment keeps to itself what a rehearsal measures, since its kernels give zeros."""
+        return replace(self.scenario, deployment=self.scenario.deployment.apart())
+
+    def _rehearsal(self, steps: Steps, world: World) -> None:
+        """What a timestep does, with one round, of which nothing is kept."""
+        timestep = min(world.timestep + 1, self.num_timesteps)
+        alike, present = replace(steps, deployment=self._apart().deployment), self._awake(timestep)
+        present = present._replace(participants=present.participants[:, :1])
+        drawn = self._draw(present.clients, timestep)
+        batch = self._step_batch(present.clients, drawn._replace(features=None), timestep)
+        self._adapted(Direct().begin(alike), world, present, batch, timestep)
+
     def _step(self, running: Running, steps: Steps, world: World, timestep: int) -> PendingRows:
         present = self._awake(timestep)
         drawn = self._draw(present.clients, timestep)
         batch = self._step_batch(present.clients, drawn, timestep)
-        device = drawn.inputs.device
-        panel = None if present.scored is None else to_device(present.scored, device)
-        clients, shared = self._woken(world, present, device), world.server
+        panel = present.panel(drawn.inputs.device)
+        clients, plan, shared, before, after = self._adapted(running, world, present, batch, timestep)
+        computed = {
+            "accuracy_pre": before.accuracy,
+            "accuracy_post": after.accuracy,
+            "severity": _of(drawn.severity, panel),
+            "true_prior": _of(drawn.prior, panel).float(),
+            **(after.quality._asdict() if after.quality else {}),
+            **tree.tree_map(torch.clone, _of(plan, panel)),
+        }
+        if self.score_fresh:
+            fresh = self._draw(present.clients, timestep, "fresh")
+            fresh_batch = batch._replace(inputs=fresh.inputs, labels=fresh.labels, prior=fresh.prior, features=())
+            computed["accuracy_fresh"] = _score(running, clients, shared, fresh_batch, panel).accuracy
+        self._put_to_sleep(world, present, clients)
+        world.server = shared
+        return PendingRows(
+            timestep,
+            self._counted(steps, present, world, batch.labels.shape[-1]),
+            computed,
+            whole=_of(_whole(batch.inputs), panel),
+            finite=before.finite & after.finite,
+        )
 
-        clients, plan, observed = running.observe(clients, shared, batch)
-        batch = batch._replace(features=())
+    def _adapted(
+        self, running: Running, world: World, present: Awake, batch: StepBatch, timestep: int
+    ) -> tuple[Tree, Tree, Tree, Scores, Scores]:
+        """Clients, their plans and the server after a timestep, and the scores before and after; writes no world."""
+        device = batch.inputs.device
+        panel = present.panel(device)
+        clients, plan, observed = running.observe(self._woken(world, present, device), world.server, batch)
+        batch, shared = batch._replace(features=()), world.server
         before, *scored = (tree.tree_map(torch.clone, _of(scores, panel)) for scores in observed)
         sizes = torch.full(present.participants.shape[::2], float(batch.labels.shape[-1]), device=device)
         for number in range(present.participants.shape[1]):
@@ -133,27 +182,7 @@ class Clock:
         if federated is not None and federated.everyone_personalises:
             clients, plan = running.personalise(clients, plan, shared, batch)
         after = scored[0] if scored else _score(running, clients, shared, batch, panel)
-        computed = {
-            "accuracy_pre": before.accuracy,
-            "accuracy_post": after.accuracy,
-            "severity": _of(drawn.severity, panel),
-            "true_prior": _of(drawn.prior, panel).float(),
-            **(after.quality._asdict() if after.quality else {}),
-            **tree.tree_map(torch.clone, _of(plan, panel)),
-        }
-        if self.score_fresh:
-            fresh = self._draw(present.clients, timestep, "fresh")
-            fresh_batch = batch._replace(inputs=fresh.inputs, labels=fresh.labels, prior=fresh.prior)
-            computed["accuracy_fresh"] = _score(running, clients, shared, fresh_batch, panel).accuracy
-        self._put_to_sleep(world, present, clients)
-        world.server = shared
-        return PendingRows(
-            timestep,
-            self._counted(steps, present, world, batch.labels.shape[-1]),
-            computed,
-            whole=_of(_whole(batch.inputs), panel),
-            finite=before.finite & after.finite,
-        )
+        return clients, plan, shared, before, after
 
     def _awake(self, timestep: int) -> Awake:
         seeds = [federation.seeds for federation in self.federations]

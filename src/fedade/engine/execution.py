@@ -15,6 +15,8 @@ from fedade.core.tree import Tree, leaves
 from fedade.engine.steps import Steps
 
 Step = Callable[..., Tree]
+_REHEARSED: set[object] = set()
+"""Kinds of work that this process has compiled for."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class Execution(Protocol):
 
     def begin(self, steps: Steps) -> Running: ...
 
+    def rehearse(self, kind: object, work: Callable[[], object]) -> None:
+        """Prepare for work, unless this process has done so for its kind; it is gone through for nothing."""
+
 
 def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], end_timestep: Callable[[], None]) -> Running:
     def over(step: Step) -> Step:
@@ -49,6 +54,9 @@ class Direct:
     def begin(self, steps: Steps) -> Running:
         return _over_federations(steps, lambda step: step, lambda: None)
 
+    def rehearse(self, kind: object, work: Callable[[], object]) -> None:
+        """Nothing has to be prepared."""
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -57,6 +65,9 @@ class Captured:
     Launching a step operation by operation takes longer than computing it. Where a step cannot be recorded (it reads a
     value back, say), it goes on running directly, with one warning.
     """
+
+    compile_ahead: Callable[[Callable[[], object]], None] = lambda _work: None
+    """Given work, compiles what it will run."""
 
     def begin(self, steps: Steps) -> Running:
         written: set[int] = set()
@@ -72,6 +83,11 @@ class Captured:
                 events.popleft().synchronize()
 
         return _over_federations(steps, lambda step: _Recorded(step, written), end_timestep)
+
+    def rehearse(self, kind: object, work: Callable[[], object]) -> None:
+        if kind not in _REHEARSED:
+            _REHEARSED.add(kind)
+            self.compile_ahead(work)
 
 
 @dataclass

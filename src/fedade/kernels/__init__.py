@@ -5,25 +5,26 @@ The one place that decides what runs. Other packages use these functions and do 
 
 import importlib
 import importlib.util
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedade.core.paths import cache_dir
-from fedade.kernels import reference
+from fedade.kernels import compiling, reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine", "Layer", "absolute_iterations", "channel_moments", "convolved", "folded",
-    "fused_layers", "mapped", "normalised_pixels", "scaled",
+    "Affine", "Layer", "absolute_iterations", "channel_moments", "compile_side_by_side", "convolved", "folded",
+    "fused_layers", "layer_norm", "mapped", "mixture_weights", "normalised_pixels", "runs_fused", "scaled",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -31,6 +32,12 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 MOST_CLASSES = 32
 """The kernel that iterates holds its matrix in registers, which larger ones overflow."""
+
+MOST_CHANNELS = 4096
+"""Of a token, which a program normalises as a whole."""
+
+MOST_RATIOS = 2048
+"""As above, of the kernel that fits mixtures: samples times classes."""
 
 
 def fused_layers(
@@ -44,8 +51,8 @@ def fused_layers(
     """The output of the last of several layers of one client; `vmap` over clients and `grad` work on it.
 
     Images `[samples, channels, height, width]` lie in channels-last memory, or are brought there; weights `[outputs,
-    channels, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to the
-    stride. If `pooled`, it is the mean of that output over the image plane, `[samples, channels]` in float32.
+    channels of a group, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to
+    the stride. If `pooled`, it is the mean of that output over the image plane, `[samples, channels]` in float32.
 
     Layers of one call share kernels in the backward pass, so a whole network is faster than its layers one by one.
     Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits.
@@ -68,14 +75,16 @@ def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
     return reference.folded(weights, affine)
 
 
-def convolved(images: Tensor, weights: Tensor, stride: int, tf32: bool = False) -> Tensor:
+def convolved(
+    images: Tensor, weights: Tensor, stride: int, tf32: bool = False, groups: int = 1, dilation: int = 1
+) -> Tensor:
     """A convolution alone, whose padding keeps the size up to the stride; where nothing is fused with it."""
-    layer = Layer(0, stride, relu=False)
+    layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
     if chain.suits([layer], [images], [weights]) or (images.dtype in DTYPES and _runs_triton(images)):
         return fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))], tf32=tf32)
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them
-    return F.conv2d(images, weights.to(images.dtype), None, stride, weights.shape[-1] // 2)
+    return reference.convolution(images, weights, layer)
 
 
 def channel_moments(images: Tensor) -> Tensor:
@@ -115,6 +124,40 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
         fused: Tensor = _module("simplex").iterate(start, constant, matrix, share, iterations)
         return fused
     return reference.absolute_iterations(start, constant, matrix, share, iterations)
+
+
+def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """Tokens `[..., channels]` of one client, normalised in float32; one kernel there and one back."""
+    if tokens.shape[-1] <= MOST_CHANNELS and tokens.dtype in DTYPES and _runs_triton(tokens):
+        fused: Tensor = _module("norm_lanes").layer_norm(tokens, weight, bias, eps, dtype)
+        return fused
+    return reference.layer_norm(tokens, weight, bias, eps, dtype)
+
+
+def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: int) -> Tensor:
+    """Weights of classes by expectation-maximisation, from ratios `[*C, n, K]` and counts `[*C, K, P]` of float64.
+
+    One kernel on a GPU, if a batch is small.
+    """
+    small = math.prod(ratios.shape[-2:]) <= MOST_RATIOS and not torch.is_grad_enabled()
+    if small and ratios.dtype is torch.float64 and _runs_triton(ratios):
+        fused: Tensor = _module("simplex").mixture_weights(ratios, counted, start, iterations)
+        return fused
+    return reference.mixture_weights(ratios, counted, start, iterations)
+
+
+def compile_side_by_side(work: Callable[[], object]) -> None:
+    """Compile the kernels of some work on all cores: it is gone through without them, and must keep nothing."""
+    if importlib.util.find_spec("triton") is None:
+        return
+    # Of zeros some things cannot be computed; kernels after them are compiled when they are met.
+    with suppress(Exception), compiling.instead_of_running():
+        work()
+
+
+def runs_fused(tensor: Tensor) -> bool:
+    """Whether kernels of ours, and not plain PyTorch, compute with such a tensor where clients are mapped."""
+    return _runs_triton(tensor)
 
 
 def _runs_triton(tensor: Tensor) -> bool:

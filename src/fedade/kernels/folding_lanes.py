@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedade.kernels.grids import launch, room
-from fedade.kernels.lanes import Dims, LaneGradient, as_lanes, mapped_again, summed_if_shared
+from fedade.kernels.lanes import Dims, LaneGradient, as_lanes, dense_lanes, mapped_again, summed_if_shared
 
 BLOCK = 1024
 
@@ -36,7 +36,7 @@ class Fold(Function):
         """Run the kernel."""
         lanes = max(len(value) for value in (weights, scale, shift, mean, variance))
         outputs, channels, kernel = weights.shape[1:4]
-        parts = [_dense(value) for value in (weights, scale, shift, mean, variance)]
+        parts = [dense_lanes(value) for value in (weights, scale, shift, mean, variance)]
         result = room(weights, (lanes, outputs, kernel, kernel, channels))
         bias = room(weights, (lanes, outputs))
         launch(fold_kernel, outputs, lanes)(
@@ -84,8 +84,8 @@ class FoldGradient(LaneGradient):
         lanes = max(len(value) for value in (of_weights, of_bias, weights, scale))
         outputs, channels, kernel = weights.shape[1:4]
         parts = [
-            _dense(of_weights.permute(0, 1, 3, 4, 2)),
-            *(_dense(value) for value in (of_bias, weights, scale, mean, variance)),
+            dense_lanes(of_weights.permute(0, 1, 3, 4, 2)),
+            *(dense_lanes(value) for value in (of_bias, weights, scale, mean, variance)),
         ]
         own = room(weights, (lanes, outputs, channels, kernel, kernel))
         of_scale = room(weights, (lanes, outputs))
@@ -99,11 +99,6 @@ class FoldGradient(LaneGradient):
         """Clients are lanes."""
         results = FoldGradient.apply(eps, *as_lanes(info.batch_size, in_dims[1:], tensors))
         return mapped_again(info.batch_size, results)
-
-
-def _dense(lanes: Tensor) -> Tensor:
-    """Lanes without gaps within; between them there may be some, as where each is a part of a client's vector."""
-    return lanes if lanes[0].is_contiguous() else lanes.contiguous()
 
 
 def _lane_strides(parts: list[Tensor]) -> list[int]:

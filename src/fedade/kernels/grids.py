@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedade.kernels.compiling import Compiler
+
 MOST_PROGRAMS = 2**31 - 1
 """Along the first axis of a grid. Along the others a GPU takes 65,535, which a few federations of a hundred clients
 exceed: every grid here has one axis, and programs divide their number."""
@@ -22,10 +24,13 @@ def grid(*counts: int) -> tuple[int]:
 
 def launch(kernel: Any, *counts: int) -> Callable[..., Any]:
     """The kernel with this many programs, waiting for its arguments."""
+    if Compiler.current is not None:
+        return Compiler.current.launcher(kernel, grid(*counts))
     launched: Callable[..., Any] = kernel[grid(*counts)]
     return launched
 
 
 def room(like: Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """Memory for a result, on the device of another tensor."""
-    return like.new_empty(tuple(shape), dtype=dtype or like.dtype)
+    make = like.new_empty if Compiler.current is None else like.new_zeros
+    return make(tuple(shape), dtype=dtype or like.dtype)

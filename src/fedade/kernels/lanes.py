@@ -17,6 +17,7 @@ from torch.autograd import Function
 from fedade.kernels.backward import layer_gradients
 from fedade.kernels.launch import Epilogue, convolve
 from fedade.kernels.layer import Layer
+from fedade.kernels.reference import dense_weights
 from fedade.kernels.second_stream import SecondStream
 
 Dims: TypeAlias = tuple[int | None, ...]
@@ -28,18 +29,27 @@ CHANNEL_MULTIPLE = 4
 @dataclass(frozen=True)
 class Plan:
     """The structure of a chain: its layers, how many inputs it has, whether it ends with the mean over the image plane,
-    and the precision of its products."""
+    the precision of its products, and whether layers' outputs are kept for gradients."""
 
     layers: tuple[Layer, ...]
     inputs: int
     pooled: bool
     precision: str
+    kept: bool
 
     def __post_init__(self) -> None:
         used = {tensor for layer in self.layers for tensor in (layer.source, layer.residual)}
         for index in range(len(self.layers) - 1):
             if self.inputs + index not in used:
                 raise ValueError(f"layer {index} of {len(self.layers)} is used by no later layer; leave it out")
+
+    def unused_after(self, index: int) -> list[int]:
+        """Tensors that no layer after this one reads, though one did so far."""
+        read, later = (
+            {tensor for layer in layers for tensor in (layer.source, layer.residual) if tensor is not None}
+            for layers in (self.layers[: index + 1], self.layers[index + 1 :])
+        )
+        return sorted(read - later)
 
     def parts(self, tensors: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """Inputs, one per layer, another one per layer."""
@@ -59,39 +69,47 @@ def fused_layers(
     padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
     images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
     after = [padding[layer.source] if layer.source < len(inputs) else 0 for layer in layers]
-    kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(weights, after, strict=True)]
-    plan = Plan(tuple(layers), len(inputs), pooled, precision)
+    dense = [
+        weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
+    ]
+    kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
+    plan = Plan(tuple(layers), len(inputs), pooled, precision, kept=torch.is_grad_enabled())
     results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *(bias[None] for bias in biases))
     result = results[0].squeeze(0)
     return result if pooled else result.permute(0, 3, 1, 2)
 
 
 class LayerChain(Function):
-    """Inputs, weights and biases in; the result, then what the gradients need: layers' outputs and packed weights."""
+    """Inputs, weights and biases in; the result, then what gradients need: layers' outputs and packed weights."""
 
     @staticmethod
     def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run the layers."""
         inputs, weights, biases = plan.parts(tensors)
-        images = [image.contiguous() for image in inputs]
-        packed = [_packed(weights[0], images[0].dtype)]
+        images: list[Any] = [image.contiguous() for image in inputs]
+        packed = _packed(weights[:1], images[0].dtype)
         second = SecondStream(images[0].device)
         with second.reading(images[0]):
-            packed += [_packed(weight, images[0].dtype) for weight in weights[1:]]
-        for layer, weight, bias in zip(plan.layers, packed, biases, strict=True):
+            packed += _packed(weights[1:], images[0].dtype)
+        for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
             residual = None if layer.residual is None else images[layer.residual]
-            epilogue = Epilogue(bias.float().contiguous(), residual, rectified=layer.relu)
+            epilogue = Epilogue(dense_lanes(bias.float()), residual, rectified=layer.relu)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
             second.join()
+            for unused in () if plan.kept else plan.unused_after(index):
+                images[unused] = None
         outputs = images[plan.inputs :]
-        if plan.pooled:
-            return outputs[-1].mean((2, 3), dtype=torch.float32), *outputs, *packed
-        return outputs[-1], *outputs[:-1], *packed
+        result = outputs[-1].mean((2, 3), dtype=torch.float32) if plan.pooled else outputs[-1]
+        if not plan.kept:
+            return (result,)
+        return result, *(outputs if plan.pooled else outputs[:-1]), *packed
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Keep what the gradients need."""
         plan, *tensors = inputs
+        if not plan.kept:
+            return
         result, *others = output
         outputs, packed = others[: -len(plan.layers)], others[-len(plan.layers) :]
         ctx.plan = plan
@@ -119,9 +137,9 @@ class LayerChain(Function):
             return mapped_again(batch, LayerChain.apply(plan, *as_lanes(batch, dims, tensors)))
         images = [_samples(tensor, dim, batch) for tensor, dim in zip(tensors, dims[:inputs], strict=False)]
         results = LayerChain.apply(plan, *images, *tensors[inputs:])
-        layers = len(plan.layers)
-        outputs = tuple(image.reshape(len(image), batch, -1, *image.shape[2:]) for image in results[:-layers])
-        return (*outputs, *results[-layers:]), (1,) * len(outputs) + (None,) * layers
+        images, packed = (results[: -len(plan.layers)], results[-len(plan.layers) :]) if plan.kept else (results, ())
+        outputs = tuple(image.reshape(len(image), batch, -1, *image.shape[2:]) for image in images)
+        return (*outputs, *packed), (1,) * len(outputs) + (None,) * len(packed)
 
 
 class LaneGradient(Function):
@@ -164,9 +182,17 @@ def _padded(tensor: Tensor, padding: int) -> Tensor:
     return F.pad(tensor, (0, padding)) if padding else tensor
 
 
-def _packed(weights: Tensor, dtype: torch.dtype) -> Tensor:
-    """A contiguous copy: an output of an operation must not be one of its inputs."""
-    return weights.to(dtype, memory_format=torch.contiguous_format, copy=True)
+def _packed(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Contiguous copies: an output of an operation must not be one of its inputs. All in as few launches as can be."""
+    packed = [weight.new_empty(weight.shape, dtype=dtype) for weight in weights]
+    if packed:
+        torch._foreach_copy_(packed, list(weights))
+    return packed
+
+
+def dense_lanes(lanes: Tensor) -> Tensor:
+    """Lanes without gaps within; between them there may be some, as where each is a part of a client's vector."""
+    return lanes if lanes[0].is_contiguous() else lanes.contiguous()
 
 
 def as_lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -267,7 +267,9 @@ def _empty_output(source: Tensor, weights: Tensor, window: Window) -> Tensor:
 
 def _lane_stride(tensor: Tensor, lanes: int) -> int:
     """Distance between two lanes; 0 where all share one."""
-    return tensor[0].numel() if len(tensor) == lanes else 0
+    if len(tensor) != lanes:
+        return 0
+    return tensor[0].numel() if lanes == 1 else tensor.stride(0)
 
 
 def _every_lane(tensor: Tensor | None, lanes: int) -> Tensor | None:

@@ -14,3 +14,10 @@ class Layer:
     stride: int = 1
     residual: int | None = None
     relu: bool = True
+    groups: int = 1
+    dilation: int = 1
+
+    @property
+    def dense(self) -> bool:
+        """Whether every output meets every channel, and pixels that lie side by side."""
+        return self.groups == 1 and self.dilation == 1

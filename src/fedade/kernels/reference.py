@@ -14,15 +14,32 @@ NEXT_TO_NOTHING = 1e-30
 """Added to a variance of 1 it is still 1; some versions of PyTorch refuse 0."""
 
 
-def fused_convolution(
-    images: Tensor, weights: Tensor, bias: Tensor, residual: Tensor | None = None, stride: int = 1, relu: bool = True
-) -> Tensor:
-    """relu(conv(images) + bias + residual), the relu if asked for; padding keeps the size, up to the stride."""
-    output = F.conv2d(images, weights.to(images.dtype), None, stride, weights.shape[-1] // 2)
-    output = output + bias.to(images.dtype)[:, None, None]
+def convolution(images: Tensor, weights: Tensor, layer: Layer) -> Tensor:
+    """The convolution of a layer alone; padding keeps the size, up to the stride."""
+    padding = layer.dilation * (weights.shape[-1] // 2)
+    return F.conv2d(images, weights.to(images.dtype), None, layer.stride, padding, layer.dilation, layer.groups)
+
+
+def fused_convolution(images: Tensor, weights: Tensor, bias: Tensor, residual: Tensor | None, layer: Layer) -> Tensor:
+    """relu(conv(images) + bias + residual), the relu if asked for."""
+    output = convolution(images, weights, layer) + bias.to(images.dtype)[:, None, None]
     if residual is not None:
         output = output + residual
-    return output.relu() if relu else output
+    return output.relu() if layer.relu else output
+
+
+def dense_weights(weights: Tensor, layer: Layer) -> Tensor:
+    """The same convolution without groups and dilation: zeros stand where an output meets no channel, or no pixel."""
+    if layer.dilation > 1:
+        size, step = weights.shape[-1], layer.dilation
+        apart = F.pad(weights[..., None, :, None], (0, step - 1, 0, 0, 0, step - 1))
+        within = step * (size - 1) + 1
+        weights = apart.reshape(*weights.shape[:2], size * step, size * step)[..., :within, :within]
+    if layer.groups > 1:
+        own = torch.eye(layer.groups, device=weights.device, dtype=weights.dtype)[:, None, :, None, None, None]
+        of_group = weights.reshape(layer.groups, -1, 1, *weights.shape[1:])
+        weights = (of_group * own).flatten(2, 3).flatten(0, 1)
+    return weights
 
 
 def fused_layers(
@@ -36,7 +53,7 @@ def fused_layers(
     tensors = list(inputs)
     for layer, weight, bias in zip(layers, weights, biases, strict=True):
         residual = None if layer.residual is None else tensors[layer.residual]
-        tensors.append(fused_convolution(tensors[layer.source], weight, bias, residual, layer.stride, layer.relu))
+        tensors.append(fused_convolution(tensors[layer.source], weight, bias, residual, layer))
     last = tensors[-1]
     return last.mean((2, 3), dtype=torch.promote_types(last.dtype, torch.float32)) if pooled else last
 
@@ -68,6 +85,12 @@ def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None
     result = images * factor + summand
     result = result if residual is None else result + residual
     return result.relu() if relu else result
+
+
+def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """In float32 at least, whatever comes in and goes out."""
+    exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+    return F.layer_norm(exact, weight.shape, weight.to(exact.dtype), bias.to(exact.dtype), eps).to(dtype)
 
 
 class Affine(NamedTuple):
@@ -103,3 +126,14 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
     for _ in range(iterations):
         state = (constant + state.abs() @ matrix).add(state, alpha=share)
     return state
+
+
+def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: int) -> Tensor:
+    """w <- w Σ_i r_i / (r_i w) + counted, made to sum to 1, so many times, for each column of counts `[K, P]`."""
+    transposed = ratios.mT
+    weights = start.unsqueeze(-1).expand(*ratios.shape[:-2], *counted.shape[-2:])
+    for _ in range(iterations):
+        likelihoods = (ratios @ weights).clamp_min(torch.finfo(ratios.dtype).tiny)
+        masses = weights * (transposed @ likelihoods.reciprocal()) + counted
+        weights = masses / masses.sum(-2, keepdim=True)
+    return weights

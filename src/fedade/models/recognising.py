@@ -10,9 +10,13 @@ from torch import Tensor, fx, nn
 
 from fedade.kernels import Affine, folded
 from fedade.models.batch_norm import BatchNorm
+from fedade.models.graphs import pixel_step
 
 CHANNEL_MULTIPLE = 4
 """Kernels read channels in pieces of so many."""
+MOST_GROUPS, MOST_REACH = 4, 7
+"""A convolution with groups makes as many times the products when it is written without, and one that is dilated to
+reach 7 pixels 5 times as many."""
 SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 RELUS = (F.relu, torch.relu, torch.relu_, "relu", "relu_")
 
@@ -40,6 +44,10 @@ class RecognisedLayer:
     stride: int
     residual: fx.Node | None = None
     relu: bool = False
+    groups: int = 1
+    dilation: int = 1
+    of_tokens: bool = False
+    """A product with the last axis of its source, whose channels it holds: a 1x1 convolution of another layout."""
     places: tuple[int, int] = (0, 0)
     """In the graph: where it is normalised, and where it ends."""
 
@@ -72,6 +80,21 @@ class Convolved:
 
 
 @dataclass(frozen=True)
+class Multiplied:
+    """The weights of a linear layer, as those of a 1x1 convolution."""
+
+    linear: str
+
+    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
+        weight, bias, _ = self.apart(module)
+        return weight, weight.new_zeros(len(weight)) if bias is None else bias
+
+    def apart(self, module: nn.Module) -> Apart:
+        linear: Any = module.get_submodule(self.linear)
+        return linear.weight[:, :, None, None], linear.bias, None
+
+
+@dataclass(frozen=True)
 class Placed:
     """The weights of a 1x1 convolution that puts channels between so many of zeros: shortcuts without parameters."""
 
@@ -88,80 +111,84 @@ class Placed:
         return self(module)[0], None, None
 
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(module, BatchNorm) or super().is_leaf_module(module, module_qualified_name)
-
-
-class _Shapes(fx.Interpreter):
-    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if isinstance(result, Tensor):
-            n.meta["shape"] = tuple(result.shape)
-        return result
-
-
-def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
-    graph = _Tracer().trace(module)
-    owner = fx.GraphModule(module, graph)
-    graph.eliminate_dead_code()
-    _Shapes(owner).run(inputs)
-    graph.owning_module = None  # a graph outlives the tensors that it was traced with
-    return graph
-
-
 def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:
     parts, order = dict(module.named_modules()), {node: place for place, node in enumerate(graph.nodes)}
     layers = []
     for node in graph.nodes:
-        layer = _convolution(node, parts) or _placing(node)
+        layer = _convolution(node, parts) or _placing(node) or _linear(node, parts)
         if layer is not None:
-            whole = _with_relu(_with_sum(layer, order), parts)
+            whole = _with_relu(layer if layer.of_tokens else _with_sum(layer, order), parts)
             layers.append(replace(whole, places=(order[layer.output], order[whole.output])))
     return layers
 
 
-def changes_its_input(node: fx.Node, module: nn.Module) -> bool:
-    """Whether a node that runs as it is writes to what it reads, so that nothing may be put off beyond it."""
-    part = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return bool(
-        getattr(part, "inplace", False)
-        or node.kwargs.get("inplace")
-        or (node.op in ("call_method", "call_function") and (named.endswith("_") or named in ("iadd", "imul", "isub")))
-        or node.target is operator.setitem
-    )
-
-
 def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
     part = parts.get(str(node.target)) if node.op == "call_module" else None
-    if not isinstance(part, nn.Conv2d) or len(node.args) != 1 or not _known(part):
+    if not isinstance(part, nn.Conv2d) or len(node.args) != 1 or unknown(part):
         return None
     nodes: tuple[fx.Node, ...] = (node,)
     norm = None
     follower = _only_user(node)
     if follower is not None and follower.op == "call_module" and isinstance(parts[str(follower.target)], BatchNorm):
         nodes, norm = (node, follower), str(follower.target)
-    return RecognisedLayer(nodes, node.all_input_nodes[0], Convolved(str(node.target), norm), part.stride[0])
-
-
-def _known(part: nn.Conv2d) -> bool:
-    """Square windows of odd size, padded so that they keep the size up to the stride, over all channels."""
-    size = part.kernel_size[0]
-    same = part.padding == "same" and part.stride == (1, 1)
-    return (
-        type(part).forward is nn.Conv2d.forward
-        and part.kernel_size == (size, size)
-        and size % 2 == 1
-        and (same or part.padding == (size // 2, size // 2))
-        and part.stride[0] == part.stride[1]
-        and part.dilation == (1, 1)
-        and part.groups == 1
-        and part.padding_mode == "zeros"
-        and part.out_channels % CHANNEL_MULTIPLE == 0
+    weights = Convolved(str(node.target), norm)
+    return RecognisedLayer(
+        nodes,
+        node.all_input_nodes[0],
+        weights,
+        part.stride[0],
+        groups=part.groups,
+        dilation=part.dilation[0],
     )
+
+
+def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
+    """A product of tokens; one of single vectors is too small to gain anything.
+
+    What is added to it stays outside: a transformer sums in float32 what its layers give in lower precision.
+    """
+    part = parts.get(str(node.target)) if node.op == "call_module" else None
+    if not isinstance(part, nn.Linear) or len(node.args) != 1 or type(part).forward is not nn.Linear.forward:
+        return None
+    sizes = part.in_features, part.out_features
+    if any(size % CHANNEL_MULTIPLE for size in sizes) or len(_shape(node.all_input_nodes[0])) < 3:
+        return None
+    return RecognisedLayer((node,), node.all_input_nodes[0], Multiplied(str(node.target)), 1, of_tokens=True)
+
+
+def normalises_tokens(node: fx.Node, module: nn.Module) -> bool:
+    """Whether a node is a layer normalisation of the last axis with weights of its own."""
+    part = module.get_submodule(str(node.target)) if node.op == "call_module" and len(node.args) == 1 else None
+    return (
+        isinstance(part, nn.LayerNorm)
+        and type(part).forward is nn.LayerNorm.forward
+        and len(part.normalized_shape) == 1
+        and part.weight is not None
+        and part.bias is not None
+    )
+
+
+def unknown(part: nn.Conv2d) -> str:
+    """Why a convolution cannot be fused; nothing if it can.
+
+    Known are square windows of odd size, padded so that they keep the size up to the stride. Groups and dilation are
+    written as zeros between weights, so that there may be but few of them.
+    """
+    size, dilation = part.kernel_size[0], part.dilation[0]
+    reach = dilation * (size - 1) + 1
+    same = part.padding == "same" and part.stride == (1, 1)
+    reasons = {
+        "a convolution of its own kind": type(part).forward is not nn.Conv2d.forward,
+        "its window is not square": part.kernel_size != (size, size) or part.dilation != (dilation, dilation),
+        "its window has an even size": size % 2 == 0,
+        "its padding does not keep the size": not same and part.padding != (reach // 2, reach // 2),
+        "rows and columns have another stride": part.stride[0] != part.stride[1],
+        f"dilated to {reach} pixels": dilation > 1 and reach > MOST_REACH,
+        f"{part.groups} groups": part.groups > MOST_GROUPS,
+        "padded with other values than zeros": part.padding_mode != "zeros",
+        f"{part.out_channels} channels, no multiple of {CHANNEL_MULTIPLE}": part.out_channels % CHANNEL_MULTIPLE > 0,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _placing(node: fx.Node) -> RecognisedLayer | None:
@@ -175,22 +202,11 @@ def _placing(node: fx.Node) -> RecognisedLayer | None:
         return None
     if said.get("mode", "constant") != "constant" or said.get("value"):
         return None
-    step = _pixel_step(taken)
+    step = pixel_step(taken)
     if step is None or len(_shape(taken)) != 4 or shape[1] % CHANNEL_MULTIPLE or _only_user(taken) is None:
         return None
     weights = Placed(_shape(taken)[1], int(padding[4]), int(padding[5]))  # type: ignore[arg-type]
     return RecognisedLayer((taken, node), taken.all_input_nodes[0], weights, step)
-
-
-def _pixel_step(node: fx.Node) -> int | None:
-    """s of x[:, :, ::s, ::s]."""
-    if node.target is not operator.getitem or not isinstance(node.args[1], tuple) or len(node.args[1]) != 4:
-        return None
-    everything = slice(None, None, None)
-    *first, rows, columns = node.args[1]
-    if first != [everything, everything] or not isinstance(rows, slice) or rows != columns:
-        return None
-    return rows.step if rows.start in (None, 0) and rows.stop is None and isinstance(rows.step, int) else None
 
 
 def _with_sum(layer: RecognisedLayer, order: dict[fx.Node, int]) -> RecognisedLayer:

@@ -5,94 +5,18 @@ normalisation after it, a sum and a relu are one `Layer`, and layers that follow
 recognised runs as it is, in the same precision. The module itself is never changed: a plan says how its parts run.
 """
 
-from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from fedade.core.normalisation import current_pass
-from fedade.kernels import Affine, Layer, convolved, fused_layers
-from fedade.models.batch_norm import applied
-from fedade.models.convolving import statistics_are_fixed
-from fedade.models.halving import ProductsInBf16
-from fedade.models.recognising import RecognisedLayer, changes_its_input, graph_of, recognised_layers
+from fedade.kernels import runs_fused
+from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
+from fedade.models.graphs import changes_its_input, graph_of
+from fedade.models.recognising import RecognisedLayer, normalises_tokens, recognised_layers, unknown
 
-
-@dataclass(frozen=True)
-class FusedChain:
-    """Layers that are run by one call, the last one for its output."""
-
-    layers: tuple[RecognisedLayer, ...]
-
-    @property
-    def output(self) -> fx.Node:
-        return self.layers[-1].output
-
-    def reads(self) -> list[fx.Node]:
-        inside = {layer.output for layer in self.layers}
-        return list(dict.fromkeys(node for layer in self.layers for node in layer.reads() if node not in inside))
-
-    def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
-        precision, given = current_pass().precision, self.reads()
-        if not statistics_are_fixed(module):
-            return self._one_by_one(module, {node: values[node] for node in given})
-        images = [values[node].to(torch.bfloat16) if precision == "bf16" else values[node] for node in given]
-        number = {node: place for place, node in enumerate((*given, *(layer.output for layer in self.layers)))}
-        layers = [
-            Layer(
-                number[layer.source],
-                layer.stride,
-                None if layer.residual is None else number[layer.residual],
-                layer.relu,
-            )
-            for layer in self.layers
-        ]
-        weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
-        return fused_layers(layers, images, weights, biases, tf32=precision == "tf32")
-
-    def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:
-        """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph."""
-        precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
-
-        def read(node: fx.Node) -> Tensor:
-            uses[node] -= 1
-            value = values[node] if uses[node] else values.pop(node)
-            return value.to(torch.bfloat16) if precision == "bf16" else value
-
-        def convolution(
-            layer: RecognisedLayer, bias: Tensor | None, weight: Tensor, added: Tensor | None = None
-        ) -> Tensor:
-            images, tf32 = [read(layer.source)], precision == "tf32"
-            if bias is None and added is None and not layer.relu:
-                return convolved(images[0], weight, layer.stride, tf32)
-            one = Layer(0, layer.stride, None if added is None else 1, layer.relu)
-            images += [] if added is None else [added]
-            offset = weight.new_zeros(len(weight)) if bias is None else bias
-            return fused_layers([one], images, [weight], [offset], tf32=tf32)
-
-        begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
-        for _, ends, place in sorted(
-            (when, ends, place) for place, layer in enumerate(self.layers) for ends, when in enumerate(layer.places)
-        ):
-            layer = self.layers[place]
-            weight, bias, norm = layer.weights.apart(module)
-            if not ends and norm is not None:
-                hidden = convolution(replace(layer, relu=False), bias, weight)
-                begun[layer.output] = hidden, norm.affine(hidden)
-            elif ends:
-                added = None if layer.residual is None else read(layer.residual)
-                values[layer.output] = (
-                    applied(*begun.pop(layer.output), added, layer.relu)
-                    if layer.output in begun
-                    else convolution(layer, bias, weight, added)
-                )
-        return values[self.output]
-
-
-Step = fx.Node | FusedChain
+Step = fx.Node | FusedChain | TokenNorm
 ROUNDING = 1e-3
 
 
@@ -112,7 +36,7 @@ class TracedPass:
         interpreter, values = fx.Interpreter(module, graph=self.graph), dict[fx.Node, Any]()
         given = iter((inputs,))
         for place, step in enumerate(self.steps):
-            if isinstance(step, FusedChain):
+            if isinstance(step, FusedChain | TokenNorm):
                 values[step.output] = step.run(module, values)
             elif step.op == "placeholder":
                 values[step] = next(given, step.args[0] if step.args else None)
@@ -127,6 +51,11 @@ class TracedPass:
             for node in self.unused_after.get(place, ()):
                 del values[node]
         raise AssertionError("a graph ends with its output")
+
+    @property
+    def convolves(self) -> bool:
+        """Whether images are convolved by fused layers."""
+        return any(isinstance(step, FusedChain) and not step.of_tokens for step in self.steps)
 
     def fused_modules(self) -> list[str]:
         chains = [step for step in self.steps if isinstance(step, FusedChain)]
@@ -163,7 +92,7 @@ def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
             steps = tuple(_in_chains(graph, module))
             plan = TracedPass(graph, steps, _unused_after(steps))
             if not plan.fused_modules():
-                return None, "no layer is a convolution that can be fused"
+                return None, "no layer can be fused"
             if not rounds_to(plan.run(module, inputs), module(inputs)):
                 return None, "the trace of its pass gives other values than the module"
         except Exception as error:  # noqa: BLE001 - whatever a stranger's code does with a stand-in for a tensor
@@ -172,16 +101,14 @@ def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
 
 
 def forward_traced(plan: TracedPass | None, module: nn.Module, inputs: Tensor) -> Any:
-    """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained."""
-    if plan is not None and not module.training:
+    """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained.
+
+    Products of tokens gain on a GPU only.
+    """
+    if plan is not None and not module.training and (plan.convolves or runs_fused(inputs)):
         return plan.run(module, inputs)
     with in_precision():
         return module(inputs)
-
-
-def in_precision() -> AbstractContextManager[object]:
-    """Products of the layers that run as they are have the precision of the pass, as fused ones do."""
-    return ProductsInBf16() if current_pass().precision == "bf16" else nullcontext()
 
 
 def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
@@ -195,6 +122,12 @@ def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
     return [name for name in names if name in known], [name for name in names if name not in known]
 
 
+def why_as_it_is(body: nn.Module, name: str) -> str:
+    """Why a layer of a body is not fused."""
+    part = (body[1] if isinstance(body, ForeignBody) else body).get_submodule(name)
+    return (unknown(part) or "not traced") if isinstance(part, nn.Conv2d) else "a product of matrices"
+
+
 def rounds_to(ours: Any, theirs: Any) -> bool:
     """Whether two outputs differ by no more than rounding, in units of the largest entry."""
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or ours.shape != theirs.shape:
@@ -205,18 +138,23 @@ def rounds_to(ours: Any, theirs: Any) -> bool:
 def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:
     """The graph's nodes in their order; layers that follow one another are put off until their result is needed."""
     by_output = {layer.output: layer for layer in recognised_layers(module, graph)}
+    multiplied = {node for layer in by_output.values() if layer.of_tokens for node in layer.nodes[:1]}
     inside = {node for layer in by_output.values() for node in layer.nodes}
     steps: list[Step] = []
     waiting: list[RecognisedLayer] = []
     for node in graph.nodes:
         if node in by_output:
+            if waiting and waiting[-1].of_tokens != by_output[node].of_tokens:
+                steps += _cut(waiting)
+                waiting = []
             waiting.append(by_output[node])
         elif node not in inside:
             outputs = {layer.output for layer in waiting}
             if node.op == "output" or outputs.intersection(node.all_input_nodes) or changes_its_input(node, module):
                 steps += _cut(waiting)
                 waiting = []
-            steps.append(node)
+            normed = normalises_tokens(node, module)
+            steps.append(TokenNorm(node, multiplied.issuperset(node.users)) if normed else node)
     return steps
 
 
@@ -245,7 +183,7 @@ def _cut(layers: list[RecognisedLayer]) -> list[FusedChain]:
 def _unused_after(steps: tuple[Step, ...]) -> dict[int, list[fx.Node]]:
     last_use: dict[fx.Node, int] = {}
     for place, step in enumerate(steps):
-        reads = step.reads() if isinstance(step, FusedChain) else step.all_input_nodes
+        reads = step.all_input_nodes if isinstance(step, fx.Node) else step.reads()
         last_use.update(dict.fromkeys(reads, place))
     unused: dict[int, list[fx.Node]] = {}
     for node, place in last_use.items():

@@ -20,6 +20,7 @@ from fedade.engine.clock import Clock, Federation
 from fedade.engine.execution import Captured, Direct
 from fedade.engine.steps import Maps
 from fedade.experiments.settings import ExecutionSettings, Experiment
+from fedade.kernels import compile_side_by_side
 from fedade.models.text import entries_per_token
 
 PIXELS_AT_ONCE = 8_000_000
@@ -60,7 +61,7 @@ def build_clock(experiment: Experiment, federations: Sequence[Federation], state
         protocol.score_fresh,
         protocol.scored_clients,
         tuple(others),
-        Captured() if execution.on_gpu and execution.cuda_graphs else Direct(),
+        Captured(compile_side_by_side) if execution.on_gpu and execution.cuda_graphs else Direct(),
         state_folder if execution.client_state == "file" else None,
     )
 
@@ -114,8 +115,11 @@ def can_be_vectorised(deployment: Deployment) -> bool:
     def gradient(batch: Tensor) -> Any:
         return grad(lambda own: network.logits({**parameters, **own}, batch).logsumexp(-1).sum())(moved)
 
+    both = torch.stack([inputs, inputs.flip(0)])
+    if inputs.is_cuda:
+        compile_side_by_side(lambda: (vmap(gradient)(both), gradient(inputs)))
     try:
-        together, alone = vmap(gradient)(torch.stack([inputs, inputs.flip(0)])), gradient(inputs)
+        together, alone = vmap(gradient)(both), gradient(inputs)
     except Exception:  # noqa: BLE001 - whatever PyTorch, or a stranger's code, says of a batch of batches
         return False
     return all(torch.allclose(together[name][0], value, 1e-3, 1e-4) for name, value in alone.items())

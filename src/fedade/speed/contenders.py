@@ -21,6 +21,7 @@ from fedade.engine.execution import Captured, Direct
 from fedade.engine.pending import collect
 from fedade.engine.steps import Maps, StepBatch, Steps
 from fedade.experiments.settings import ExecutionSettings
+from fedade.kernels import compile_side_by_side
 from fedade.runner.clocks import client_maps
 from fedade.speed.counting import Cost, UnitCosts, plain_costs, simulated_costs, stacked_costs
 from fedade.speed.plain_loop import PlainLoop, TimestepLoop
@@ -104,7 +105,7 @@ class Simulated:
         set_multiplication(self.precision)
         streams = cast(RandomStreams, self.scenario.streams)
         scenario = replace(self._scenario, streams=replace(streams, num_timesteps=sys.maxsize))
-        execution = Captured() if _device(self.scenario) == "cuda" else Direct()
+        execution = Captured(compile_side_by_side) if _device(self.scenario) == "cuda" else Direct()
         clock = Clock(
             self.work.method,
             scenario,

@@ -240,6 +240,11 @@ def test_unsafe_inverses_are_recognised():
     assert [name for name, safe in verdicts.items() if safe] == ["good", "identity"]
 
 
+def test_what_is_not_a_number_stays_so_on_its_way_to_the_simplex():
+    """As an index it would end a process on a GPU."""
+    assert project_to_simplex(torch.full((3, 4), torch.nan)).isnan().all()
+
+
 def test_the_literal_inverse_may_leave_the_simplex():
     confusion = torch.tensor([[0.9, 0.2], [0.1, 0.8]])
     raw = priors.literal_inverse(ConfusionFactors(confusion, torch.tensor([0.5, 0.5])), torch.tensor([1.0, 0.0]))

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from fedade.kernels import mixture_weights
 from fedade.maths.priors.simplex import (
     SimplexFactors,
     mix_with_uniform,
@@ -176,13 +177,8 @@ def posterior_modes(
     # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
     source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
     ratios = probabilities.double() / source
-    transposed, counted = ratios.mT, pseudo_counts.double()
-    prior = (source / source.sum()).unsqueeze(-1).expand(*ratios.shape[:-2], *counted.shape[-2:])
-    for _ in range(iterations):
-        likelihoods = (ratios @ prior).clamp_min(torch.finfo(ratios.dtype).tiny)
-        masses = prior * (transposed @ likelihoods.reciprocal()) + counted
-        prior = masses / masses.sum(-2, keepdim=True)
-    return prior.to(probabilities.dtype)
+    modes = mixture_weights(ratios, pseudo_counts.double(), source / source.sum(), iterations)
+    return modes.to(probabilities.dtype)
 
 
 EstimatePrior = Callable[[ConfusionFactors, Tensor, Tensor, int], Tensor]

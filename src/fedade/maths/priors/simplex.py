@@ -22,7 +22,7 @@ def project_to_simplex(vector: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     descending = shifted.sort(-1, descending=True).values
     ranks = torch.arange(1, vector.shape[-1] + 1, dtype=vector.dtype, device=vector.device)
     thresholds = (descending.cumsum(-1) - 1) / ranks
-    support_size = (descending > thresholds).sum(-1, keepdim=True)
+    support_size = (descending > thresholds).sum(-1, keepdim=True).clamp_min(1)  # of NaN too, which stays NaN
     kept = (shifted - thresholds.gather(-1, support_size - 1)).clamp_min(0)
     return kept / kept.sum(-1, keepdim=True)
 

@@ -1,0 +1,144 @@
+"""What a traced pass consists of beside nodes that run as they are: chains of fused layers, and norms of tokens."""
+
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, fx, nn
+
+from fedade.core.normalisation import current_pass
+from fedade.kernels import Affine, Layer, convolved, fused_layers, layer_norm, runs_fused
+from fedade.models.batch_norm import applied
+from fedade.models.convolving import statistics_are_fixed
+from fedade.models.halving import ProductsInBf16
+from fedade.models.recognising import RecognisedLayer
+
+
+@dataclass(frozen=True)
+class FusedChain:
+    """Layers that are run by one call, the last one for its output."""
+
+    layers: tuple[RecognisedLayer, ...]
+
+    @property
+    def output(self) -> fx.Node:
+        return self.layers[-1].output
+
+    @property
+    def of_tokens(self) -> bool:
+        return self.layers[0].of_tokens
+
+    def reads(self) -> list[fx.Node]:
+        inside = {layer.output for layer in self.layers}
+        return list(dict.fromkeys(node for layer in self.layers for node in layer.reads() if node not in inside))
+
+    def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
+        precision, given = current_pass().precision, self.reads()
+        if not self.of_tokens and not statistics_are_fixed(module):
+            return self._one_by_one(module, {node: values[node] for node in given})
+        images = [values[node].to(torch.bfloat16) if precision == "bf16" else values[node] for node in given]
+        shape = images[0].shape
+        if self.of_tokens and not runs_fused(images[0]):
+            return self._products(module, {node: values[node] for node in given})
+        if self.of_tokens:
+            images = [_as_pixels(tokens) for tokens in images]
+        number = {node: place for place, node in enumerate((*given, *(layer.output for layer in self.layers)))}
+        layers = [
+            Layer(
+                number[layer.source],
+                layer.stride,
+                None if layer.residual is None else number[layer.residual],
+                layer.relu,
+                layer.groups,
+                layer.dilation,
+            )
+            for layer in self.layers
+        ]
+        weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
+        result = fused_layers(layers, images, weights, biases, tf32=precision == "tf32")
+        return result.permute(0, 2, 3, 1).reshape(*shape[:-1], -1) if self.of_tokens else result
+
+    def _products(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:
+        """The same by plain products of matrices."""
+        for layer in self.layers:
+            weight, bias, _ = layer.weights.apart(module)
+            with in_precision():
+                result = F.linear(values[layer.source], weight.flatten(1), bias)
+            values[layer.output] = result.relu() if layer.relu else result
+        return values[self.output]
+
+    def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:
+        """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph."""
+        precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
+
+        def read(node: fx.Node) -> Tensor:
+            uses[node] -= 1
+            value = values[node] if uses[node] else values.pop(node)
+            return value.to(torch.bfloat16) if precision == "bf16" else value
+
+        def convolution(
+            layer: RecognisedLayer, bias: Tensor | None, weight: Tensor, added: Tensor | None = None
+        ) -> Tensor:
+            images, tf32 = [read(layer.source)], precision == "tf32"
+            if bias is None and added is None and not layer.relu:
+                return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
+            one = Layer(0, layer.stride, None if added is None else 1, layer.relu, layer.groups, layer.dilation)
+            images += [] if added is None else [added]
+            offset = weight.new_zeros(len(weight)) if bias is None else bias
+            return fused_layers([one], images, [weight], [offset], tf32=tf32)
+
+        begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
+        for _, ends, place in sorted(
+            (when, ends, place) for place, layer in enumerate(self.layers) for ends, when in enumerate(layer.places)
+        ):
+            layer = self.layers[place]
+            weight, bias, norm = layer.weights.apart(module)
+            if not ends and norm is not None:
+                hidden = convolution(replace(layer, relu=False), bias, weight)
+                begun[layer.output] = hidden, norm.affine(hidden)
+            elif ends:
+                added = None if layer.residual is None else read(layer.residual)
+                values[layer.output] = (
+                    applied(*begun.pop(layer.output), added, layer.relu)
+                    if layer.output in begun
+                    else convolution(layer, bias, weight, added)
+                )
+        return values[self.output]
+
+
+def _as_pixels(tokens: Tensor) -> Tensor:
+    """`[n, ..., channels]` as images of one row."""
+    return tokens.reshape(len(tokens), 1, -1, tokens.shape[-1]).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class TokenNorm:
+    """A layer normalisation; what only products read is given in their precision."""
+
+    output: fx.Node
+    products_read: bool
+
+    def reads(self) -> list[fx.Node]:
+        return self.output.all_input_nodes
+
+    def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
+        norm: Any = module.get_submodule(str(self.output.target))
+        (source,) = self.reads()
+        tokens = values[source]
+        if not runs_fused(tokens):
+            with in_precision():
+                plain: Tensor = norm(tokens)
+            return plain
+        # Sums keep the layout of what they add to: what the patches left transposed would be turned before every norm.
+        tokens = values[source] = tokens.contiguous()
+        low = self.products_read and current_pass().precision == "bf16"
+        dtype = torch.bfloat16 if low else torch.promote_types(tokens.dtype, torch.float32)
+        return layer_norm(tokens, norm.weight, norm.bias, norm.eps, dtype)
+
+
+def in_precision() -> AbstractContextManager[object]:
+    """Products of the layers that run as they are have the precision of the pass, as fused ones do."""
+    return ProductsInBf16() if current_pass().precision == "bf16" else nullcontext()

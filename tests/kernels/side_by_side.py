@@ -1,0 +1,57 @@
+"""Goes through a network's pass and gradients for a GPU that is not there: `python -m tests.kernels.side_by_side`.
+
+Prints how many launches of another kind there were, how many kernels Triton has of them, and what failed.
+"""
+
+from itertools import chain
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.func import grad, vmap
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from fedade.kernels import compiling, products, reductions
+from fedade.kernels.lanes import fused_layers
+from fedade.kernels.layer import Layer
+
+LAYERS = (Layer(0), Layer(1, stride=2))
+KERNELS = ((16, 3, 3, 3), (32, 16, 3, 3))
+
+
+class Hopper:
+    """What Triton asks of a driver in order to compile."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+
+def loss(weights: list[Tensor], images: Tensor) -> Tensor:
+    biases = [weight.new_zeros(len(weight)) for weight in weights]
+    return fused_layers(LAYERS, [images], weights, biases, True, "float32").square().sum()
+
+
+def main() -> None:
+    driver.set_active(Hopper())
+    images = torch.ones(2, 3, 3, 8, 8, dtype=torch.bfloat16)
+    weights = [torch.ones(2, *shape) for shape in KERNELS]
+    with compiling.instead_of_running() as compiler:
+        for _ in range(2):
+            found: Any = vmap(grad(loss))(weights, images)
+    assert not any(gradient.any() for gradient in found)
+    failures = [error for future in compiler.begun.values() if (error := future.exception())]
+    kernels = [kernel for kernel in chain(*(vars(module).values() for module in (products, reductions)))
+               if isinstance(kernel, triton.JITFunction)]  # fmt: skip
+    print(len(compiler.begun), sum(len(kernel.device_caches[0][0]) for kernel in kernels), failures)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
