@@ -20,7 +20,7 @@ from rich.table import Column
 
 from fedade.core.events import CellInfo, Listener, Listeners, Report, RowsOnDemand
 from fedade.listeners import trackers_named
-from fedade.listeners.server import serve_in_background
+from fedade.listeners.live_page import serve_in_background
 
 ESTIMATE_SECONDS = 1800.0
 """Seconds back from which the time left is told: single cells may take minutes."""
@@ -62,13 +62,11 @@ class CellBars(Listener):
     """One bar for all cells, with what is running and failed, and one for each that is under way."""
 
     def __init__(self, name: str, bars: Progress) -> None:
-        self._name = name
-        self._bars = bars
+        self._name, self._bars = name, bars
         self._all: TaskID | None = None
         self._tasks: dict[str, TaskID] = {}
         self._running: set[str] = set()
-        self._settled = 0
-        self._failed = 0
+        self._settled = self._failed = 0
 
     def on_plan(self, cells: int, done: int, failed: int) -> None:
         self._settled, self._failed = done + failed, failed

@@ -12,18 +12,17 @@ from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule, import_attribute
 from fedade.data.cache import decoded
 from fedade.data.corruptions.registry import PUBLISHED
-from fedade.data.dataset import Dataset
+from fedade.data.dataset import Dataset, TextDataset, TextInput
 from fedade.data.download import DownloadProgress
 from fedade.data.known.cifar import CIFAR10, CIFAR10_C, CIFAR100, CIFAR100_C
 from fedade.data.known.digits import DIGITS
 from fedade.data.known.lama import LAMA_TREX
 from fedade.data.known.tiny_imagenet import TINY_IMAGENET
 from fedade.data.locate import default_data_dir
-from fedade.data.readers import cifar_c
 from fedade.data.readers.arrays import read_arrays
+from fedade.data.readers.cifar import read_corruption
 from fedade.data.readers.folders import ImageFolder
 from fedade.data.specs import CorruptedSpec, Spec, TextSpec
-from fedade.data.texts import TextDataset, TextInput
 
 torch_dataset: Any = OptionalModule("fedade.data.torch_dataset")  # PyTorch, which other data do without
 
@@ -36,7 +35,6 @@ DATASETS: Mapping[str, Spec] = {
     "cifar100-c": CIFAR100_C,
     "lama-trex": LAMA_TREX,
 }
-"""Every dataset by its name."""
 
 
 def load(name: str, data_dir: Path | None = None) -> Dataset:
@@ -75,7 +73,7 @@ def official_corruption(name: str, data_dir: Path | None, corruption: str, sever
     if not isinstance(spec, CorruptedSpec):
         raise FedadeError(f"dataset {name!r} has no corruptions; choose cifar10-c or cifar100-c")
     folder = spec.corruptions_folder(data_dir)
-    return cifar_c.read_corruption(folder, corruption, severity) if folder and corruption in PUBLISHED else None
+    return read_corruption(folder, corruption, severity) if folder and corruption in PUBLISHED else None
 
 
 def where(name: str, data_dir: Path | None = None) -> Path | None:
@@ -151,7 +149,5 @@ def check(name: str, data_dir: Path | None = None) -> dict[str, Any]:
         "partial": dataset.partial,
         "files": files,
         "verified": bool(files) and set(files.values()) == {"verified"},
-        "corruptions": [
-            name for name in PUBLISHED if arrays and cifar_c.read_corruption(arrays, name, severity=1) is not None
-        ],
+        "corruptions": [name for name in PUBLISHED if arrays and read_corruption(arrays, name, severity=1) is not None],
     }

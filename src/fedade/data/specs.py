@@ -10,14 +10,20 @@ import numpy as np
 
 from fedade.core.errors import FedadeError
 from fedade.data.cache import decoded
-from fedade.data.checksums import PublishedFile, refuse_altered, verdict
 from fedade.data.corruptions.registry import PUBLISHED
-from fedade.data.dataset import Dataset
-from fedade.data.download import Archive, DownloadProgress, UnreachableError, download
+from fedade.data.dataset import Dataset, TextDataset, TextInput
+from fedade.data.download import (
+    Archive,
+    DownloadProgress,
+    PublishedFile,
+    UnreachableError,
+    download,
+    refuse_altered,
+    verdict,
+)
 from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
-from fedade.data.readers import cifar_c
+from fedade.data.readers.cifar import corruption_files, read_corrupted_labels
 from fedade.data.readers.images import ImageReading
-from fedade.data.texts import TextDataset, TextInput
 
 
 class Spec(ABC):
@@ -87,7 +93,12 @@ class ImageSpec(Spec):
             for path in files:
                 refuse_altered(path, self.published)
             reading = copy.reader.read(copy.folder)
-            self._refuse_surplus(reading)
+            for part, present, expected in self._counts(len(reading.train.labels), len(reading.test.labels)):
+                if present > expected:
+                    raise FedadeError(
+                        f"{reading.source} holds {present:,} {part} images, the dataset has {expected:,}; "
+                        "remove files that belong to another copy"
+                    )
             return reading
 
         dataset = decoded(self.name, files, repr(copy.reader), read)
@@ -143,14 +154,6 @@ class ImageSpec(Spec):
         reading = copy.reader.read(copy.folder)
         return self.missing_images(len(reading.train.labels), len(reading.test.labels))
 
-    def _refuse_surplus(self, reading: ImageReading) -> None:
-        for part, present, expected in self._counts(len(reading.train.labels), len(reading.test.labels)):
-            if present > expected:
-                raise FedadeError(
-                    f"{reading.source} holds {present:,} {part} images, the dataset has {expected:,}; "
-                    "remove files that belong to another copy"
-                )
-
     def _counts(self, train_images: int, test_images: int) -> tuple[tuple[str, int, int], ...]:
         return ("training", train_images, self.train_images), ("test", test_images, self.test_images)
 
@@ -169,7 +172,7 @@ class CorruptedSpec(Spec):
 
     def load(self, data_dir: Path | None) -> Dataset:
         dataset, folder = self.clean.load(data_dir), self.corruptions_folder(data_dir)
-        labels = cifar_c.read_labels(folder) if folder else None
+        labels = read_corrupted_labels(folder) if folder else None
         if labels is not None and not np.array_equal(labels, dataset.test.labels):
             raise FedadeError(
                 f"{folder}/labels.npy differs from the labels of the clean test images; "
@@ -183,13 +186,13 @@ class CorruptedSpec(Spec):
     def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
         self.clean.fetch(data_dir, target, progress)
         folder = self.corruptions_folder(data_dir)
-        if folder is not None and len(cifar_c.files(folder)) == len(PUBLISHED):
+        if folder is not None and len(corruption_files(folder)) == len(PUBLISHED):
             return folder
         return _fetched(self.name, self.archive, target, progress)
 
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
         folder = self.corruptions_folder(data_dir)
-        present = len(cifar_c.files(folder)) if folder else 0
+        present = len(corruption_files(folder)) if folder else 0
         remark = f"{present} of {len(PUBLISHED)} published corruptions on disk; the others are generated"
         return {**self.clean.entry(data_dir), "remark": remark}
 
@@ -197,7 +200,7 @@ class CorruptedSpec(Spec):
         return self.clean.verdicts(data_dir)
 
     def corruptions_folder(self, data_dir: Path | None) -> Path | None:
-        return _first(self.folders, data_dir, cifar_c.recognises)
+        return _first(self.folders, data_dir, corruption_files)
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,6 @@ class TextSpec(Spec):
     """What such a folder holds, in words for a message."""
     url: str
     recognises: Callable[[Path], bool]
-    """Whether a folder holds it."""
     files: Callable[[Path], list[Path]]
     """The files in a folder that the reading depends on."""
     read: Callable[[Path, TextInput], TextDataset]
@@ -256,7 +258,7 @@ class TextSpec(Spec):
         return folder
 
 
-def _first(folders: Iterable[str], data_dir: Path | None, recognises: Callable[[Path], bool]) -> Path | None:
+def _first(folders: Iterable[str], data_dir: Path | None, recognises: Callable[[Path], object]) -> Path | None:
     candidates = (folder for root in search_path(data_dir) for folder in subfolders(root, folders))
     return next(filter(recognises, candidates), None)
 

@@ -39,16 +39,17 @@ def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], 
     if not (folder / CA).exists():
         made += _make_authority(folder, days)
     if not (folder / SERVER).exists():
-        made += _make_server(folder, folder / SERVER, folder / SERVER_KEY, hosts, days)
+        made += _make_server(folder, hosts, days)
     if not (folder / TRUSTED).exists():
         made += _make_app_key(folder)
     for node in nodes:
         files = NodeFiles.of(folder, node)
         if not files.key.exists():
-            made.append(_write(files.key, _ssh_private(ec.generate_private_key(ec.SECP384R1())), secret=True))
+            made.append(_write_key(files.key, ec.generate_private_key(ec.SECP384R1()), "OpenSSH"))
         public = _ssh_public(load_ssh_key(files.key))
         if not files.public_key.exists():
-            made.append(_write(files.public_key, public))
+            storage.write_bytes(files.public_key, public)
+            made.append(files.public_key)
     return made
 
 
@@ -63,7 +64,6 @@ def load_ssh_key(path: Path) -> Any:
 
 
 def key_pair(path: Path) -> tuple[Any, Any]:
-    """A node's private key, and the public one."""
     key = load_ssh_key(path)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise FedadeError(f"{path} is no elliptic-curve key; make one with `fedade flower certs`")
@@ -80,7 +80,6 @@ class NodeFiles(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path, node: str) -> "NodeFiles":
-        """The files of a node in a folder of certificates."""
         place = folder / NODES / node
         return cls(place / "node.key", place / "node.key.pub")
 
@@ -96,10 +95,10 @@ def _make_authority(folder: Path, days: int) -> list[Path]:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return [_write_private(folder / CA_KEY, key), _write(folder / CA, _pem(certificate))]
+    return [_write_key(folder / CA_KEY, key), _write_certificate(folder / CA, certificate)]
 
 
-def _make_server(folder: Path, certificate_path: Path, key_path: Path, hosts: Sequence[str], days: int) -> list[Path]:
+def _make_server(folder: Path, hosts: Sequence[str], days: int) -> list[Path]:
     """A certificate for some hosts and for loopback, signed by the authority."""
     if not (folder / CA_KEY).exists():
         raise FedadeError(f"{folder / CA_KEY} is missing; the authority's key is needed to sign another certificate")
@@ -115,23 +114,17 @@ def _make_server(folder: Path, certificate_path: Path, key_path: Path, hosts: Se
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return [_write_private(key_path, key), _write(certificate_path, _pem(certificate))]
+    return [_write_key(folder / SERVER_KEY, key), _write_certificate(folder / SERVER, certificate)]
 
 
 def _make_app_key(folder: Path) -> list[Path]:
     """The key comes first: a kill between the two leaves a key whose public half is written with the next call."""
     made = []
     if not (folder / APP_KEY).exists():
-        made.append(_write(folder / APP_KEY, _ssh_private(ed25519.Ed25519PrivateKey.generate()), secret=True))
+        made.append(_write_key(folder / APP_KEY, ed25519.Ed25519PrivateKey.generate(), "OpenSSH"))
     public = _ssh_public(load_ssh_key(folder / APP_KEY)).decode().strip()
     storage.write_yaml(folder / TRUSTED, {f"fpk_{uuid.uuid5(uuid.NAMESPACE_OID, public)}": public})
     return [*made, folder / TRUSTED]
-
-
-def _ssh_private(key: Any) -> bytes:
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
-    encoded: bytes = key.private_bytes(encoding, form, serialization.NoEncryption())
-    return encoded
 
 
 def _ssh_public(key: Any) -> bytes:
@@ -164,16 +157,12 @@ def _alternative(host: str) -> Any:
         return x509.DNSName(host)
 
 
-def _pem(certificate: Any) -> bytes:
-    encoded: bytes = certificate.public_bytes(serialization.Encoding.PEM)
-    return encoded
+def _write_certificate(path: Path, certificate: Any) -> Path:
+    storage.write_bytes(path, certificate.public_bytes(serialization.Encoding.PEM))
+    return path
 
 
-def _write_private(path: Path, key: Any) -> Path:
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return _write(path, key.private_bytes(encoding, form, serialization.NoEncryption()), secret=True)
-
-
-def _write(path: Path, content: bytes, secret: bool = False) -> Path:
-    storage.write_bytes(path, content, private=secret)
+def _write_key(path: Path, key: Any, form: str = "PKCS8") -> Path:
+    encoding, kind = serialization.Encoding.PEM, getattr(serialization.PrivateFormat, form)
+    storage.write_bytes(path, key.private_bytes(encoding, kind, serialization.NoEncryption()), private=True)
     return path

@@ -14,16 +14,14 @@ from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
 from fedade.core.importing import only_imports
-from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
 from fedade.flower.bundle import read_bundle
 from fedade.flower.identity import Identity
-from fedade.flower.inheritance import inherited
 from fedade.flower.privacy import clipped
 from fedade.flower.settings import CONFIG, FlowerTask, PartitionStream, read_task
-from fedade.flower.snapshots import Store
+from fedade.flower.snapshots import Store, inherited
 from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
 from fedade.flower.turns import AfterTurn, Client
 from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
@@ -68,11 +66,13 @@ def _answer(folder: Path, message: Message, context: Context, then: AfterTurn) -
 
 
 def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
-    """The client of a run, from the task and its identity."""
     method = task.method()
     stream, deployment, labelled = _surroundings(task, identity)
-    privacy = task.flower.privacy
-    monitor = _monitor(deployment, method, labelled) if task.flower.monitor else None
+    privacy, monitor = task.flower.privacy, None
+    if task.flower.monitor:  # rehearsed on the client's own labelled data, or else on what ships with the deployment
+        held_out = deployment.reference if labelled is None else labelled
+        monitor = AccuracyMonitor.rehearsed(deployment, (held_out.inputs, held_out.labels), method)
+    simulated = method.card.oracle or method.replays_rates_of  # methods for the simulator only predict for nobody
     store = Store(
         identity.state_of(run),
         method.begin(context_before_first_batch(deployment)),
@@ -88,21 +88,10 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
         labelled,
-        _adapter(deployment, method),
+        None if simulated else Adapter(deployment, method),
         monitor,
         None if task.deployment is None else inherited(store, task),
     )
-
-
-def _adapter(deployment: Deployment, method: Method) -> Adapter | None:
-    """What predicts by the client's state; None of methods that are for the simulator only."""
-    return None if method.card.oracle or method.replays_rates_of else Adapter(deployment, method)
-
-
-def _monitor(deployment: Deployment, method: Method, labelled: Reference | ReferenceRows | None) -> AccuracyMonitor:
-    """Rehearsed on the client's own labelled data, or else on what ships with the deployment."""
-    held_out = deployment.reference if labelled is None else labelled
-    return AccuracyMonitor.rehearsed(deployment, (held_out.inputs, held_out.labels), method)
 
 
 def _surroundings(
@@ -131,9 +120,8 @@ def stored_deployment(task: FlowerTask, path: Path | None) -> Deployment:
 # A node is one client; in a simulation one process plays many.
 
 
-@lru_cache(maxsize=1)
-def _task(folder: Path) -> FlowerTask:
-    return read_task(folder)
+_task = lru_cache(maxsize=1)(read_task)
+_bundle = lru_cache(maxsize=1)(read_bundle)
 
 
 @lru_cache(maxsize=1)
@@ -151,8 +139,3 @@ def _client(folder: Path, identity: Identity, run: str) -> Client:
 def _scenario(task: str) -> Scenario:
     parsed = FlowerTask.model_validate_json(task)
     return build_scenario(parsed.experiment.scenario, parsed.seed, "cpu", cache_dir(), lambda _done, _of: None)
-
-
-@lru_cache(maxsize=1)
-def _bundle(path: Path, digest: str) -> Deployment:
-    return read_bundle(path, digest)

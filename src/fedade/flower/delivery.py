@@ -48,11 +48,8 @@ class Parcel:
     missing: list[str]
     parts: dict[str, bytes] = field(default_factory=dict)
     last_part: float = field(default_factory=time.monotonic)
-    """When something of it came."""
     held: int = 0
-    """Bytes of it."""
     too_much: bool = False
-    """No more of it is fetched."""
 
 
 class Mailbox:
@@ -91,7 +88,9 @@ class Mailbox:
             if not parcel.missing or parcel.too_much:
                 whole.append(self._unpacked(grid, self._parcels.pop(one)))
             elif one in gone or time.monotonic() - parcel.last_part > PART_SECONDS:
-                whole.append(_lost(self._parcels.pop(one).about))
+                reason = f"its answer was announced, and {PART_SECONDS:.0f} s later parts of it have not come"
+                lost = Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason=reason)
+                whole.append(make_message(self._parcels.pop(one).about, error=lost))
         return whole
 
     def _fetch(self, grid: HttpGrid, parcel: Parcel, name: str) -> str | None:
@@ -123,11 +122,6 @@ class Mailbox:
             return make_message(about, content=RecordDict())
         message.metadata.__dict__["_message_id"] = about.message_id
         return message
-
-
-def _lost(about: Metadata) -> Message:
-    reason = f"its answer was announced, and {PART_SECONDS:.0f} s later parts of it have not come"
-    return make_message(about, error=Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason=reason))
 
 
 def once(send: Send, run: int, session: str, known: bool) -> Callable[[str, bytes], None]:

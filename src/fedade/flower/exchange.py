@@ -51,7 +51,6 @@ class Traffic:
     """Most bytes of one client in one turn, both ways together."""
 
     def count(self, down: int, up: int) -> None:
-        """Add one client's turn."""
         self.to_clients += down
         self.from_clients += up
         self.largest_turn = max(self.largest_turn, down + up)
@@ -81,7 +80,6 @@ class Exchange:
     _hellos: dict[str, int] = field(default_factory=dict)
     """Nodes that were asked for their names, by message."""
     _greeted: dict[int, float] = field(default_factory=dict)
-    """When they were."""
     _questions: dict[str, str] = field(default_factory=dict)
     """Messages that may be lost, by the hello that was sent after them: where a node answers one message after the
     other, an answer to the second tells that there is none to the first."""
@@ -195,7 +193,6 @@ class Exchange:
         return heard
 
     def _heard(self, pending: Pending, message: Message) -> tuple[Member, RecordDict | None]:
-        """Whose answer it is, and what it holds."""
         member = pending.member
         member.absent, member.late, member.lost = message.has_error(), 0, 0
         if message.has_error():

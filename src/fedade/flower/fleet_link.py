@@ -14,11 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import httpx
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
@@ -36,11 +35,7 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
@@ -58,10 +53,10 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedade.core.errors import FedadeError
+from fedade.flower.admission import is_signed
 from fedade.flower.certificates import key_pair
 from fedade.flower.delivery import PATIENCE, once
 from fedade.flower.settings import CONFIG
-from fedade.flower.signatures import is_signed
 
 log = logging.getLogger("flwr.fedade")
 
@@ -135,9 +130,7 @@ class FleetLink:
         self._heartbeats.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leaving.set()
         with suppress(httpx.HTTPError):
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
@@ -146,7 +139,6 @@ class FleetLink:
         self._client.close()
 
     def receive(self) -> Message | None:
-        """The next message for this node, if there is one."""
         if self._forgotten.is_set():
             self._activate()
             self._forgotten.clear()
@@ -168,7 +160,6 @@ class FleetLink:
         return message
 
     def send(self, answer: Message, seconds: float) -> None:
-        """Send an answer, which took some seconds to find."""
         answer.metadata.__dict__["_message_id"] = answer.object_id
         with no_object_id_recompute():
             request = PushMessagesRequest(
@@ -210,14 +201,11 @@ class FleetLink:
         described = run_from_proto(self._call(self._client.GetRun, GetRunRequest(node=self.node, run_id=run)).run)
         asked = GetFabRequest(node=self.node, hash_str=described.fab_hash, run_id=run)
         app = fab_from_proto(self._call(self._client.GetFab, asked).fab)
-        content = app.content
-        digest = hashlib.sha256(content).hexdigest()
+        content, digest = app.content, hashlib.sha256(app.content).hexdigest()
         if digest != described.fab_hash:
             raise FedadeError(f"run {run}: the SuperLink sent another app than it named; is it the right one?")
         if self._trusted is not None and not is_signed(content, app.verifications, self._trusted):
-            raise FedadeError(
-                f"run {run}: its app is signed by no key of {self._trusted}; sign it with `fedade flower sign`"
-            )
+            raise FedadeError(f"run {run}: its app is signed by no key of {self._trusted}; use `fedade flower sign`")
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as bundle, bundle.open(CONFIG) as file:
                 config = file.read(MOST_CONFIG_BYTES + 1)
@@ -226,10 +214,6 @@ class FleetLink:
         if len(config) > MOST_CONFIG_BYTES:
             raise FedadeError(f"run {run}: {CONFIG} of its app has more than {MOST_CONFIG_BYTES} bytes")
         return RunningApp(digest, config, dict(get_fused_config_from_fab(content, described)))
-
-    def context(self, run: int, node_config: dict[str, Any], run_config: dict[str, Any]) -> Context:
-        """What Flower tells a client beside a message."""
-        return Context(run, self.node.node_id, node_config, RecordDict(), run_config)
 
     def _activate(self) -> None:
         """Be known as alive; a node that was just killed is taken for alive, and refused, for a while."""

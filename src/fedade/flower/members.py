@@ -54,7 +54,6 @@ class Member:
 
     @property
     def away(self) -> bool:
-        """Whether it is not waited for."""
         return self.absent or self.node is None
 
 
@@ -84,7 +83,6 @@ class Roster:
 
     @property
     def connected(self) -> int:
-        """Members whose node is known."""
         return sum(member.node is not None for member in self)
 
     def strangers(self, online: Sequence[int]) -> list[int]:
@@ -124,7 +122,6 @@ class Roster:
         member.node, member.in_order, member.absent = node, in_order, False
 
     def refuse(self, node: int) -> None:
-        """Note that a node cannot speak for any client."""
         self._refused[node] = ""
         log.warning("node %d tells no client name; refused", node)
 

@@ -1,15 +1,48 @@
-"""How a fleet is doing, for people: from the status of its server, or of one node."""
+"""How a fleet is doing: in the status of its server, for people and for Prometheus."""
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.table import Column, Table
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.core.importing import OptionalModule
 from fedade.flower.endpoint import node_or_state
-from fedade.flower.run_folder import STATUS, read_status, troubles
+from fedade.flower.settings import MetricsSettings
+
+STATUS = "flower.json"
+
+
+def write_status(out: Path, status: Mapping[str, Any]) -> None:
+    storage.write_json(out / STATUS, status)
+
+
+def read_status(out: Path) -> dict[str, Any]:
+    """The last status; empty before the first."""
+    path = out / STATUS
+    return storage.read_json(path) if path.exists() else {}
+
+
+def troubles(status: Mapping[str, Any]) -> list[str]:
+    """What went wrong with single clients of a run that went on: one line a kind, with names and counts."""
+    kinds = {
+        "refused": "refused",
+        "failed": "failed turns",
+        "impostors": "called themselves by another's name",
+        "scaled_back": "updates scaled back",
+        "quarantined": "bad batches set aside",
+    }
+    return [
+        f"{words}: {', '.join(f'{client} {times}' for client, times in sorted(status[kind].items()))}"
+        for kind, words in kinds.items()
+        if status.get(kind)
+    ]
+
 
 Cells = tuple[str, ...]
 
@@ -19,6 +52,9 @@ SHOWN = ("s", "learning_rate", "trust", "estimated_accuracy", "alarm", "accuracy
 
 def status_at(place: Path) -> dict[str, Any]:
     """The status in a run folder, or that of the client whose state folder it is."""
+    if not place.is_dir():
+        raise FedadeError(f"{place} does not exist; name a run's folder, or STATE-DIR/NAME of a client")
+    place = place.resolve()
     if (place / STATUS).exists():
         return read_status(place)
     with node_or_state(place) as client:
@@ -54,7 +90,6 @@ def columns_of(status: Mapping[str, Any]) -> Cells:
 
 
 def lines_of(status: Mapping[str, Any], now: float) -> list[Cells]:
-    """One line a client."""
     measures = columns_of(status)[3:-1]
     return [
         (
@@ -87,7 +122,6 @@ def ago(moment: float, now: float) -> str:
 
 
 def table_of(status: Mapping[str, Any]) -> Table:
-    """A table for the terminal."""
     # A name is whole in a narrow terminal, whatever becomes of the rest.
     columns = [Column(name, no_wrap=name == "client", overflow="fold") for name in columns_of(status)]
     table = Table(*columns, title=headline(status), title_justify="left", caption="\n".join(notes_of(status)))
@@ -96,7 +130,96 @@ def table_of(status: Mapping[str, Any]) -> Table:
     return table
 
 
-def refuse_nothing(place: Path) -> None:
-    """Refuse a folder that is neither a run's nor a client's."""
-    if not place.is_dir():
-        raise FedadeError(f"{place} does not exist; name a run's folder, or STATE-DIR/NAME of a client")
+prometheus: Any = OptionalModule("prometheus_client", "prometheus")
+families: Any = OptionalModule("prometheus_client.metrics_core", "prometheus")
+
+log = logging.getLogger("flwr.fedade")
+
+Figures = Callable[[], Mapping[str, Any]]
+"""How a run stands, as in `flower.json`."""
+
+_PREFIX = "fedade_"
+_MEMBERS = {
+    "timestep": "The last timestep that a client opened.",
+    "last_seen": "When a client's last answer came that counted, in seconds since 1970.",
+    "away": "Whether a client is not waited for.",
+}
+_MEASURES = {
+    "waiting": ("batches_waiting", "Batches of a client that came and were not taken, where it tells."),
+    "estimated_accuracy": ("estimated_accuracy", "A client's accuracy as its monitor estimates it, where it tells."),
+    "alarm": ("accuracy_alarm", "Whether a client's monitor raises its alarm, where it tells."),
+}
+_TALLIES = {
+    "refused": ("refused_answers", "Answers and rows of a client that were refused."),
+    "failed": ("failed_turns", "Turns that failed at a client."),
+    "quarantined": ("bad_batches", "Batches that a client set aside."),
+    "scaled_back": ("scaled_back_updates", "Updates of a client that moved too far."),
+    "impostors": ("claims_of_other_names", "Claims of another's name by a client's key."),
+}
+
+
+class FleetCollector:
+    """Reads the figures of a run whenever it is asked."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Any]:
+        figures = self._figures()
+        members = figures["members"]
+        for key, words in _MEMBERS.items():
+            yield self._by_client(key, words, {member["name"]: float(member[key]) for member in members})
+        for key, (name, words) in _MEASURES.items():
+            told = {one["name"]: one["measures"][key] for one in members if key in one["measures"]}
+            yield self._by_client(name, words, told)
+        signals = families.GaugeMetricFamily(
+            f"{_PREFIX}client_signal", "What a client tells of its last timestep.", labels=["client", "signal"]
+        )
+        for member in members:
+            for signal, value in member["measures"].items():
+                if signal not in _MEASURES:
+                    signals.add_metric([member["name"], signal], value)
+        yield signals
+        for key, (name, words) in _TALLIES.items():
+            tally = families.CounterMetricFamily(f"{_PREFIX}client_{name}", words, labels=["client"])
+            for client, times in dict(figures[key]).items():
+                tally.add_metric([client], times)
+            yield tally
+        yield families.SummaryMetricFamily(
+            f"{_PREFIX}exchange_seconds",
+            "Exchanges with clients, and how long they took.",
+            count_value=figures["turns"],
+            sum_value=figures["seconds"],
+        )
+        yield families.CounterMetricFamily(
+            f"{_PREFIX}unanswered_turns", "Turns of clients that did not count.", figures["unanswered"]
+        )
+
+    def _by_client(self, name: str, words: str, values: Mapping[str, float]) -> Any:
+        gauge = families.GaugeMetricFamily(f"{_PREFIX}client_{name}", words, labels=["client"])
+        for client, value in values.items():
+            gauge.add_metric([client], value)
+        return gauge
+
+
+@contextmanager
+def metrics_at(settings: MetricsSettings | None, figures: Figures) -> Iterator[None]:
+    """Answer Prometheus while the block lasts; without settings, nobody."""
+    if settings is None:
+        yield
+        return
+    registry = prometheus.CollectorRegistry()
+    registry.register(FleetCollector(figures))
+    try:
+        server, thread = prometheus.start_http_server(settings.port, settings.host, registry)
+    except OSError as error:
+        raise FedadeError(
+            f"flower.metrics: {settings.host}:{settings.port} cannot be listened on ({error}); choose another port"
+        ) from error
+    log.info("metrics for Prometheus at http://%s:%d/metrics", settings.host, settings.port)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

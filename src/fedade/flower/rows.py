@@ -81,19 +81,11 @@ def widths_of(plan: Plan, classes: int) -> dict[str, int]:
 
 def plain_row(member: Member, reported: ReportedRow) -> PlainRow:
     """A row of the trace: what the client reported, beside what the server counted."""
-    return {
-        "client": member.number,
-        "timestep": reported.timestep,
-        "n": reported.samples,
-        "participated": member.participated,
-        "bytes_sent": member.bytes_sent,
-        "bytes_received": member.bytes_received,
-        **reported.measures,
-    }
+    counted = {"n": reported.samples, **{name: getattr(member, name) for name in _COUNTS if name != "n"}}
+    return {"client": member.number, "timestep": reported.timestep, **counted, **reported.measures}
 
 
 def by_timestep(rows: Iterable[PlainRow]) -> dict[int, list[PlainRow]]:
-    """Rows in groups, earliest first."""
     groups: dict[int, list[PlainRow]] = {}
     for row in rows:
         groups.setdefault(int(row["timestep"]), []).append(row)

@@ -25,18 +25,25 @@ from fedade.core.method import FederatedMethod
 from fedade.core.seeds import Seeds
 from fedade.engine.attendance import Rounds
 from fedade.flower import checkpoint
-from fedade.flower.bounds import ROUNDING, bounded_weights, distance, learnt_bound, remembered, scaled_back
+from fedade.flower.bounds import (
+    ROUNDING,
+    bounded_weights,
+    centred,
+    check_update,
+    distance,
+    learnt_bound,
+    remembered,
+    scaled_back,
+)
 from fedade.flower.checkpoint import Progress, count
-from fedade.flower.checks import check_update
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Member, Roster
 from fedade.flower.privacy import PrivacyAccount
-from fedade.flower.rehearsal import Forms
-from fedade.flower.robust import centred
 from fedade.flower.rows import PlainRow, check_row, plain_row, widths_of
 from fedade.flower.settings import FlowerTask
 from fedade.flower.wire import (
     Answer,
+    Forms,
     Instruction,
     Named,
     ReportedRow,
@@ -291,7 +298,6 @@ class Server:
         return [scaled_back(uplink, shared, bound) for uplink in uplinks.values()]
 
     def _weights(self, samples: list[int]) -> Tensor:
-        """How much each participant counts."""
         counts, factor = torch.tensor(samples, dtype=torch.float32), self.task.flower.outlier_factor
         if self.account is not None:  # one client's influence is bounded only where all count alike
             return torch.ones_like(counts)

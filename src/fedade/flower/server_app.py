@@ -20,20 +20,18 @@ from fedade.core.method import Shared, with_rounds
 from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
+from fedade.flower.admission import NODES_VARIABLE, names_of_nodes
+from fedade.flower.bounds import refuse_personal_downlinks
 from fedade.flower.checkpoint import Progress
 from fedade.flower.client_app import stored_deployment
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
-from fedade.flower.metrics import metrics_at
+from fedade.flower.overview import metrics_at, write_status
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
-from fedade.flower.registration import NODES_VARIABLE, names_of_nodes
-from fedade.flower.rehearsal import most_bytes_of, rehearse
-from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
-from fedade.flower.run_folder import write_status
 from fedade.flower.server import Server
 from fedade.flower.settings import FlowerTask, read_task
-from fedade.flower.wire import named_leaves
+from fedade.flower.wire import most_bytes_of, named_leaves, rehearse
 from fedade.listeners import trackers_named
 from fedade.products.run_folder import run
 from fedade.runner.store import CellFolder, claim
@@ -50,14 +48,11 @@ def server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
-        stored, after = (_path(context.run_config.get(key)) for key in ("deployment", "after"))
+        told = [context.run_config.get(key) for key in ("deployment", "after")]
+        stored, after = (Path(str(path)) if path else None for path in told)
         serve(read_task(folder), grid, out, stored, after)
 
     return app
-
-
-def _path(said: object) -> Path | None:
-    return Path(str(said)) if said else None
 
 
 def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, after: Path | None = None) -> None:
@@ -128,9 +123,7 @@ def make_server(
     settings = {"method": method.model_dump(mode="json"), "deployment": task.deployment}
     progress = before[0] if before else _beginning(start, after, settings)
     if progress.settings != settings:
-        raise FedadeError(
-            f"{out} was begun with other settings of {task.method_name} or another deployment; choose --out"
-        )
+        raise FedadeError(f"{out} was begun with other settings of {task.method_name} or deployment; choose --out")
     account = None
     if (privacy := task.flower.privacy) is not None and federated is not None:
         refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
@@ -161,7 +154,6 @@ def _deployment(task: FlowerTask, stored: Path | None) -> Deployment:
 
 
 def _figures(server: Server) -> dict[str, object]:
-    """What a run tells beside its trace."""
     done, last = server.progress.turn // server.task.rounds, server.task.timesteps
     return {
         "timestep": done if last is None else min(done, last),  # a last turn closes the last timestep

@@ -53,7 +53,6 @@ class Served:
         self._adapter = client.adapter
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """Class probabilities `[n, K]`."""
         if self._adapter is None:
             raise NotServedError(f"{self.client} has learned nothing yet that could answer")
         answer: NDArray[Any] = self._adapter.predict(inputs).numpy()
@@ -62,7 +61,6 @@ class Served:
         return answer
 
     def status(self) -> dict[str, Any]:
-        """How the client is doing."""
         return {"client": self.client, "serving": self._adapter is not None, "requests": self._requests, **self._told}
 
 

@@ -135,12 +135,7 @@ class FlowerSettings(_Frozen):
         return self
 
     def shares(self, column: str) -> bool:
-        """Whether the user agreed that clients tell this column."""
         return self.share == "everything" or column in self.share
-
-    def as_plain(self) -> dict[str, Any]:
-        """Nested dicts and lists, as written to the app's configuration."""
-        return self.model_dump(mode="json")
 
 
 class FlowerTask(_Frozen):
@@ -170,7 +165,6 @@ class FlowerTask(_Frozen):
         return self.experiment.protocol.rounds if self.method().has_rounds else 1
 
     def method(self) -> Method:
-        """The method with its settings."""
         return self.experiment.build_method()
 
     def first_timestep(self, client: int) -> int:
@@ -182,7 +176,11 @@ class FlowerTask(_Frozen):
 
     def as_plain(self) -> dict[str, Any]:
         """As written to the app's configuration file."""
-        return {**self.experiment.as_plain(), "flower": self.flower.as_plain(), "deployment": self.deployment}
+        return {
+            **self.experiment.as_plain(),
+            "flower": self.flower.model_dump(mode="json"),
+            "deployment": self.deployment,
+        }
 
 
 def end_as_setting(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +212,6 @@ def task_from(settings: Mapping[str, Any]) -> FlowerTask:
 
 
 def read_task(folder: Path) -> FlowerTask:
-    """The task of an app."""
     return task_from(storage.read_yaml(folder / CONFIG))
 
 

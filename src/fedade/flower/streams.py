@@ -1,10 +1,11 @@
 """Where a client's batches come from."""
 
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,50 +48,39 @@ class BadBatchError(FedadeError):
         """Where the stream stands without the batch."""
 
 
-class ClientStream(Protocol):
+class ClientStream(ABC):
     """The batches of one client, one at a time."""
 
+    @abstractmethod
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
         """The batch after the cursor; None where there is no new one. Raises BadBatchError where it is none."""
-        ...
 
     def fresh(self, timestep: int) -> ClientBatch | None:
-        """An independent draw of the same timestep, where that exists."""
-        ...
+        """An independent draw of the same timestep, where that exists: real data come once."""
+        return None
 
     def waiting(self, cursor: str) -> int | None:
         """Batches that have come and were not taken; None where nobody knows."""
-        ...
+        return None
 
     @property
     def answers(self) -> Path | None:
-        """Where predictions of batches are wanted."""
-        ...
+        """Where predictions of batches are wanted; None: nowhere."""
+        return None
 
 
 @dataclass(frozen=True)
-class SimulatedStream:
+class SimulatedStream(ClientStream):
     """A client's part of a scenario: the very batches that the simulator gives it."""
 
     streams: Streams
     client: int
 
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
-        """The scenario's batch at the timestep."""
         return self._draw(timestep, "stream")
 
     def fresh(self, timestep: int) -> ClientBatch | None:
-        """The scenario's independent draw."""
         return self._draw(timestep, "fresh")
-
-    def waiting(self, cursor: str) -> int | None:
-        """The next batch comes with the clock."""
-        return None
-
-    @property
-    def answers(self) -> Path | None:
-        """Nowhere."""
-        return None
 
     def _draw(self, timestep: int, purpose: str) -> ClientBatch:
         drawn = self.streams.draw(np.array([self.client]), timestep, purpose)
@@ -99,7 +89,7 @@ class SimulatedStream:
 
 
 @dataclass(frozen=True)
-class Folder:
+class Folder(ClientStream):
     """`.npy` files, or `.npz` files with `inputs`, in the order of their names."""
 
     path: Path
@@ -109,12 +99,7 @@ class Folder:
         names = self._after(cursor)
         return ClientBatch(_read(self.path / min(names)), min(names)) if names else None
 
-    def fresh(self, timestep: int) -> ClientBatch | None:
-        """Nothing: real data come once."""
-        return None
-
     def waiting(self, cursor: str) -> int | None:
-        """Files whose names come after the last one taken."""
         return len(self._after(cursor)) if self.path.is_dir() else None
 
     @property
@@ -131,14 +116,13 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Imported:
+class Imported(ClientStream):
     """A function of the client's name and the number of batches taken, which yields the batches after them."""
 
     function: Callable[[str, int], Iterator[Any]]
     client: str
 
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
-        """The next that the function yields."""
         taken = int(cursor or 0)
         batch = next(iter(self.function(self.client, taken)), None)
         if batch is None:
@@ -147,19 +131,6 @@ class Imported:
             return ClientBatch(_inputs(np.asarray(batch)), str(taken + 1))
         except (ValueError, TypeError) as error:
             raise BadBatchError(f"batch {taken + 1} is no array of numbers ({error})", str(taken + 1)) from error
-
-    def fresh(self, timestep: int) -> ClientBatch | None:
-        """Nothing: real data come once."""
-        return None
-
-    def waiting(self, cursor: str) -> int | None:
-        """Only the function knows."""
-        return None
-
-    @property
-    def answers(self) -> Path | None:
-        """Nowhere: ask the node."""
-        return None
 
 
 def real_stream(settings: StreamSettings, client: str, elsewhere: str | None) -> ClientStream:

@@ -9,18 +9,12 @@ from fedade.reporting.result_lines import CHANGED, Line, has_other_settings, mer
 from fedade.runner.store import Record, records
 
 FACTS = {
-    "stream": "scenario.stream",
-    "clients": "scenario.num_clients",
-    "timesteps": "scenario.num_timesteps",
-    "samples": "scenario.samples",
-    "alpha": "scenario.alpha",
-    "model": "scenario.model",
-    "epochs": "scenario.pretraining.epochs",
-    "reference": "scenario.reference",
-    "reference_size": "scenario.reference_size",
-    "rounds": "protocol.rounds",
+    "stream": "scenario.stream", "clients": "scenario.num_clients", "timesteps": "scenario.num_timesteps",
+    "samples": "scenario.samples", "alpha": "scenario.alpha", "model": "scenario.model",
+    "epochs": "scenario.pretraining.epochs", "reference": "scenario.reference",
+    "reference_size": "scenario.reference_size", "rounds": "protocol.rounds",
     "participation": "protocol.participation",
-}
+}  # fmt: skip
 """Columns that every line has, because tables are chosen by them, and the settings that they hold."""
 
 

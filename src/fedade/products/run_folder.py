@@ -123,9 +123,7 @@ def _title(experiment: Experiment) -> str:
 
 def _results_in(folder: Path) -> list[Result]:
     if not (folder / "summary.json").is_file():
-        raise FedadeError(
-            f"{folder} holds no finished run (no summary.json); finish it with `fedade run --resume {folder}`"
-        )
+        raise FedadeError(f"{folder} holds no finished run; finish it with `fedade run --resume {folder}`")
     path = folder / "summary.json"
     try:
         return [Result(**result) for result in storage.read_json(path)["results"]]

@@ -22,8 +22,8 @@ from fedade.reporting import names
 from fedade.reporting.grid import Key, row_of, scenario_of
 from fedade.reporting.page import Page, origin, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
+from fedade.reporting.rendering import Table
 from fedade.reporting.results import Result, rows, run_tables
-from fedade.reporting.table_model import Table
 from fedade.reporting.tables import printed, row_names, suite_tables
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished

@@ -9,21 +9,17 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedade.core import trace
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow
 
 MOST_SEVERE = 5
 """Corruptions have severities up to this one."""
 
 _COLUMNS: Mapping[str, Column] = {
-    "nll": Column("NLL", ".3f"),
-    "ece": Column("ECE, %", ".1f"),
-    "brier": Column("Brier", ".3f"),
-    "expected": Column("expected", ".1f"),
-    "off_by": Column("off by", ".1f"),
-    "worst_client": Column("worst client", ".1f"),
-    "worst_class": Column("worst class", ".1f"),
+    "nll": Column("NLL", ".3f"), "ece": Column("ECE, %", ".1f"), "brier": Column("Brier", ".3f"),
+    "expected": Column("expected", ".1f"), "off_by": Column("off by", ".1f"),
+    "worst_client": Column("worst client", ".1f"), "worst_class": Column("worst class", ".1f"),
     "follows_drift": Column("signal and drift", "+.2f"),
-}
+}  # fmt: skip
 NAMES = tuple(_COLUMNS)
 """Measures of answers, by the names they have in files."""
 _LOWEST_IS_BEST = ("nll", "ece", "brier", "off_by")
@@ -44,13 +40,14 @@ def answer_measures(table: pa.Table) -> dict[str, float]:
     if {"confidence", "nll", "brier"} <= set(table.column_names):
         expected, accuracy = trace.column(table, "confidence"), trace.column(table, "accuracy_post")
         found |= {name: trace.mean(trace.column(table, name)) for name in ("nll", "brier")}
-        found |= {
-            "expected": _percent(trace.mean(expected)),
-            "off_by": _percent(trace.mean(np.abs(expected - accuracy))),
+        shares = {
+            "expected": trace.mean(expected),
+            "off_by": trace.mean(np.abs(expected - accuracy)),
+            "ece": calibration_error(*calibration_bins(table)),
+            "worst_client": _least(client_accuracies(table)),
+            "worst_class": _least(class_accuracies(table)),
         }
-        found["ece"] = _percent(calibration_error(*calibration_bins(table)))
-        found["worst_client"] = _percent(_least(client_accuracies(table)))
-        found["worst_class"] = _percent(_least(class_accuracies(table)))
+        found |= {name: None if share is None else 100 * share for name, share in shares.items()}
     return {name: found[name] for name in _COLUMNS if found.get(name) is not None}  # type: ignore[misc]
 
 
@@ -138,10 +135,6 @@ def _parts(of: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
 def _least(values: NDArray[Any]) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.min()) if len(known) else None
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
 
 
 def _best(name: str, values: list[float]) -> float | None:

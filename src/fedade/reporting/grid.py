@@ -62,9 +62,8 @@ class Grid:
         outcomes = [self.outcomes.get((scenario, row, seed)) for seed in self.seeds]
         results = [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
         failed = sum(outcome is not None and outcome.failure is not None for outcome in outcomes)
-        return Entry(
-            tuple(100 * result.accuracy_post for result in results), failed, len(self.seeds) - len(results) - failed
-        )
+        accuracies = tuple(100 * result.accuracy_post for result in results)
+        return Entry(accuracies, failed, len(self.seeds) - len(results) - failed)
 
     def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
         return {place: 100 * result.accuracy_post for place, result in self.finished(row).items()}

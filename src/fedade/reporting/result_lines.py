@@ -34,7 +34,6 @@ CHANGED = "+changes"
 ScenarioLabels = frozenset[tuple[str, str]]
 
 ScenarioSeed = tuple[ScenarioLabels, int]
-"""A scenario and a seed."""
 
 
 def labels_of(line: Line) -> dict[str, str]:
@@ -139,7 +138,6 @@ class Measured:
     deviation: float | None
     """Standard deviation over seeds, where there are several."""
     labels: Mapping[str, str]
-    """Labels of one of its lines."""
     oracle: bool
 
 
@@ -190,9 +188,7 @@ class Pivot:
         for column in columns:
             rows = [self.values(name, column) for name in (row, "source", "oracle-prior")]
             if common := set(rows[0]).intersection(*rows[1:]):
-                accuracy, source, oracle = (
-                    float(np.mean([row_values[case] for case in common])) for row_values in rows
-                )
+                accuracy, source, oracle = (float(np.mean([own[case] for case in common])) for own in rows)
                 triples.append((accuracy, source, oracle))
         share = oracle_share(triples).share
         return None if share is None else 100 * share

@@ -13,10 +13,9 @@ from fedade.core.errors import FedadeError
 from fedade.reporting import names
 from fedade.reporting.comparison import paired
 from fedade.reporting.grid import grid
-from fedade.reporting.rendering import markdown_lines, markdown_table
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow, markdown_lines, markdown_table
 from fedade.reporting.result_lines import Line, Pivot, labels_of, outcome, seeds_of
 from fedade.reporting.results import rows, run_table
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.reporting.tables import comparison_table, published
 
 
@@ -53,13 +52,11 @@ class TableSpec(StrictSettings):
     deviation: bool = False
     """Whether to show the standard deviation over seeds."""
     mean: bool = False
-    """Whether to add a column with the mean of the others."""
     share: bool = False
-    """Whether to add a column with the share of the oracle's gain over all columns."""
     rank: bool = False
-    """Whether to add a column with the average rank over scenarios."""
     rate: bool = False
-    """Whether to add a column with the mean learning rate."""
+    """Whether to add the mean of the columns, the share of the oracle's gain over them, the average rank over
+    scenarios, the mean learning rate."""
     paper: str | None = None
     """The table of the paper whose numbers stand beside ours."""
     over: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()

@@ -53,18 +53,11 @@ def deploy_brought(
             f"reference_size is {kept!r}, of {len(labels)} held-out samples of {num_classes} classes; pass a whole "
             f"number from {num_classes} to {len(labels)}, or leave it out"
         )
-    deployment = measured_deployment(
-        brought.network,
-        Split(personal),
-        brought.parameters,
-        inputs,
-        labels.cpu().numpy(),
-        as_prior(source_prior, labels, num_classes),
-        kept,
-        device,
-        progress,
+    prior, known = as_prior(source_prior, labels, num_classes), labels.cpu().numpy()
+    measured = measured_deployment(
+        brought.network, Split(personal), brought.parameters, inputs, known, prior, kept, device, progress
     )
-    return replace(deployment.to(device), origin=_origin(brought, factory))
+    return replace(measured.to(device), origin=_origin(brought, factory))
 
 
 def load_brought(

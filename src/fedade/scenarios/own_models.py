@@ -122,15 +122,8 @@ def _measured(model: nn.Module, parts: Partition, settings: ScenarioSettings, st
     if path.exists():
         brought = bring(model, inputs[:TRIED], settings.head, unit)
         return replace(load_deployment(path, brought.network, Split(settings.personal)), origin=stored_origin(path))
-    deployment = deploy_brought(
-        model.cpu(),
-        inputs,
-        labels,
-        head=settings.head,
-        personal=settings.personal,
-        reference_size=settings.reference_size,
-        unit_pixels=unit,
-    )
+    chosen = settings.model_dump(include={"head", "personal", "reference_size"})
+    deployment = deploy_brought(model.cpu(), inputs, labels, unit_pixels=unit, **chosen)
     deployment.save(path)
     return deployment
 

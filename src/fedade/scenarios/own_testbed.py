@@ -28,7 +28,6 @@ class OwnTestbed:
 
     @property
     def held_out(self) -> Reference:
-        """The labelled data that ship with the deployment."""
         return self.deployment.reference
 
     def scenario(self, _schedule: str, seed: int) -> Scenario:

@@ -18,8 +18,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.network import HasBase
 from fedade.core.threads import to_device
-from fedade.data.corruptions.corrupting import corrupted_pool, digest_of
-from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD
+from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD, corrupted_pool, digest_of
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.registry import DATASETS, official_corruption
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor

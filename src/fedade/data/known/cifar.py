@@ -1,9 +1,8 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), and their corrupted test images (Hendrycks and Dietterich, 2019)."""
 
-from fedade.data.checksums import published_files
-from fedade.data.download import Archive
+from fedade.data.download import Archive, published_files
 from fedade.data.locate import DiskLayout
-from fedade.data.readers.cifar_pickle import CifarBatches
+from fedade.data.readers.cifar import CifarBatches
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.specs import CorruptedSpec, ImageSpec
 

@@ -21,7 +21,6 @@ NUM_TRAIN = 700
 
 
 def digits() -> Dataset:
-    """The digits, always the same ones on the same side."""
     images, labels = bundled.load_digits(return_X_y=True)
     seeds = Seeds(0)
     order = seeds.generator("digits-order").permutation(len(labels))

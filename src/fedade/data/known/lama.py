@@ -20,10 +20,10 @@ import numpy as np
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
+from fedade.data.dataset import LabelledTexts, TextDataset, TextInput
 from fedade.data.readers import trex as layout
 from fedade.data.readers.trex import Fact, Relation, Trex
 from fedade.data.specs import TextSpec
-from fedade.data.texts import LabelledTexts, TextDataset, TextInput
 
 NUM_RELATIONS = 41
 NUM_FACTS = 34_039
@@ -54,8 +54,12 @@ def lama_trex(trex: Trex, form: TextInput) -> TextDataset:
     No fact and no statement is there twice, and a statement of two relations is left out: nobody could tell which
     is meant. Facts that are not LAMA's are never streamed; they fill up relations that are short of labelled texts.
     """
-    own = [_examples(relation, trex.facts[relation.name], form, "lama") for relation in trex.relations]
-    more = [_examples(relation, _new(trex, relation), form, "further") for relation in trex.relations]
+    own, more = [], []
+    for relation in trex.relations:
+        facts, further = trex.facts[relation.name], trex.further.get(relation.name, ())
+        known = {fact[:2] for fact in facts}
+        own.append(_examples(relation, facts, form, "lama"))
+        more.append(_examples(relation, [fact for fact in further if fact[:2] not in known], form, "further"))
     clear = _unambiguous([*own, *more], 2 * list(range(len(own))))
     sides = [
         _divided(relation, stated, further)
@@ -68,11 +72,6 @@ def lama_trex(trex: Trex, form: TextInput) -> TextDataset:
         test=_spread([side.streamed for side in sides]),
         partial=_lacking(trex, sides),
     )
-
-
-def _new(trex: Trex, relation: Relation) -> list[Fact]:
-    known = {(fact.subject, fact.object) for fact in trex.facts[relation.name]}
-    return [fact for fact in trex.further.get(relation.name, ()) if (fact.subject, fact.object) not in known]
 
 
 def _examples(relation: Relation, facts: Sequence[Fact], form: TextInput, origin: str) -> list[_Example]:

@@ -1,7 +1,6 @@
 """Tiny ImageNet (Stanford CS231n, 2015)."""
 
-from fedade.data.checksums import published_files
-from fedade.data.download import Archive
+from fedade.data.download import Archive, published_files
 from fedade.data.locate import DiskLayout
 from fedade.data.readers.folders import TinyFolder
 from fedade.data.readers.parquet import ParquetShards

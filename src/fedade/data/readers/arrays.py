@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.data.checksums import damaged
 from fedade.data.dataset import Dataset, Labelled, assemble, checked_labels
-from fedade.data.readers.cifar_c import load_array
+from fedade.data.download import damaged
+from fedade.data.readers.cifar import load_array
 
 Part = tuple[NDArray[np.generic], NDArray[np.generic], Path]
 ROWS_PER_CHECK = 4096

@@ -130,9 +130,7 @@ def _validation(folder: Path, label_of: dict[str, int]) -> list[tuple[Path, int]
         name, _, rest = line.partition("\t")
         wnid = rest.partition("\t")[0]
         if wnid not in label_of:
-            raise FedadeError(
-                f"{annotations} line {number}: class {wnid!r} is not in wnids.txt; unpack the archive again"
-            )
+            raise FedadeError(f"{annotations} line {number}: {wnid!r} is not in wnids.txt; unpack the archive again")
         if (path := annotations.parent / "images" / Path(name).name).is_file():
             rows.append((path, label_of[wnid]))
     return rows

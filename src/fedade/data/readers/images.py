@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedade.core.errors import FedadeError
-from fedade.data.checksums import one_line
 from fedade.data.dataset import require_every_class, require_one_shape
+from fedade.data.download import one_line
 
 ImageShape = tuple[int, int, int]
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})

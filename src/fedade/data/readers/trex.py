@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
-from fedade.data.checksums import damaged
+from fedade.data.download import damaged
 
 zstandard: Any = OptionalModule("zstandard", "text")
 
@@ -60,9 +60,7 @@ def read_records(path: Path) -> Iterator[JsonRecord]:
         except ValueError as error:
             raise FedadeError(f"{place} is not JSON ({error}); mend the line or replace the file") from error
         if not isinstance(content, dict):
-            raise FedadeError(
-                f"{place} holds {type(content).__name__}, not an object; mend the line or replace the file"
-            )
+            raise FedadeError(f"{place} holds {type(content).__name__}, not an object; mend or replace the file")
         yield JsonRecord(content, place)
 
 
@@ -199,9 +197,7 @@ def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[di
             lines += 1
             name = record.text("predicate_id")
             if name not in relations:
-                raise FedadeError(
-                    f"{record.place}: relation {name!r} is not in {RELATIONS}; add it there or remove the line"
-                )
+                raise FedadeError(f"{record.place}: relation {name!r} is not in {RELATIONS}; add it or remove the line")
             pair = record.text("sub_label"), record.text("obj_label")
             evidences[name].setdefault(pair, []).extend(_evidences(record))
     facts = {

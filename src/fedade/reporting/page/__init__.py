@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from fedade.reporting.page.scenes import PackedScenes
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow, parts
 
 QUESTION = (
     "How well do clients keep up with their own drifting data, without labels? Accuracy in percent, mean over clients "
