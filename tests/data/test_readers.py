@@ -18,8 +18,7 @@ from tiny_layouts import (
 from fedade.core.errors import FedadeError
 from fedade.data.known.cifar import CIFAR10
 from fedade.data.readers.cifar import read_corrupted_labels, read_corruption
-from fedade.data.readers.folders import TinyFolder
-from fedade.data.readers.images import ImageReading, Undecoded
+from fedade.data.readers.images import ImageReading, TinyFolder, Undecoded
 from fedade.data.readers.parquet import ParquetShards
 
 CIFAR10_PARQUET = ParquetShards(image="img", label="label", num_classes=10)

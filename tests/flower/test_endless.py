@@ -12,8 +12,7 @@ from fedade.core.errors import FedadeError
 from fedade.experiments.settings import merged
 from fedade.flower import checkpoint
 from fedade.flower.bundle import DEPLOYMENT, init_app
-from fedade.flower.client_app import client_app, make_client
-from fedade.flower.identity import Identity
+from fedade.flower.client_app import Identity, client_app, make_client
 from fedade.flower.overview import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import read_task, task_from

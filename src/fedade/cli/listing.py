@@ -20,7 +20,6 @@ presets: Any = OptionalModule("fedade.experiments.presets")
 schedules: Any = OptionalModule("fedade.maths.schedules")
 settings: Any = OptionalModule("fedade.experiments.settings")
 suites: Any = OptionalModule("fedade.experiments.suites")
-
 Entries = list[dict[str, Any]]
 ListedKind = Literal["methods", "datasets", "models", "schedules", "measures", "presets", "suites", "settings"]
 

@@ -67,7 +67,6 @@ def _load(name: str) -> Any:
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
-
 app = typer.Typer(
     name="fedade",
     cls=LazyGroup,
@@ -98,7 +97,6 @@ def _options(
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C; typer returns it where it catches the interrupt itself."""
-
 _WORDS_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Whatever is wrong with the words of a call: click's, which newer versions of typer carry inside."""
 

@@ -24,7 +24,6 @@ from fedade.listeners.live_page import serve_in_background
 
 ESTIMATE_SECONDS = 1800.0
 """Seconds back from which the time left is told: single cells may take minutes."""
-
 MOST_BARS = 8
 """Cells with a bar of their own; more at once would fill the screen."""
 

@@ -65,7 +65,6 @@ def watch_command(
 results = typer.Typer(
     help="Keep results as data, and tables that are made of them.", no_args_is_help=True, add_completion=False
 )
-
 ResultsFolder = Annotated[Path, typer.Option("--results", help="Folder of the files of results.")]
 DOCS = Path("docs") / "results"
 

@@ -31,10 +31,8 @@ def cache_root() -> Path:
 
 
 def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], ImageReading]) -> Dataset:
-    """The dataset whose images lie in the given files, decoded now or at an earlier time.
-
-    `options` is whatever else changes the pixels; `read` is called only when there is no sound entry.
-    """
+    """The dataset whose images lie in the given files, decoded now or at an earlier time. `options` is whatever else
+    changes the pixels; `read` is called only when there is no sound entry."""
     called = re.sub(r"[^\w-]", "-", name)
     entry = cache_root() / f"{called}-{fingerprint(files, options)}"
     try:

@@ -3,7 +3,7 @@ made once and kept; and what is refused in a user's own."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -20,10 +20,8 @@ HELD_OUT_EVERY = 5
 
 @dataclass(frozen=True)
 class Labelled:
-    """Inputs with their labels; inputs may be a memory-mapped array and are never copied whole.
-
-    Images are `[N, channels, height, width]`, uint8 in 0..255.
-    """
+    """Inputs with their labels; inputs may be a memory-mapped array and are never copied whole. Images are `[N,
+    channels, height, width]`, uint8 in 0..255."""
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
@@ -149,9 +147,26 @@ def require_one_shape(train: tuple[int, ...], test: tuple[int, ...], source: Pat
         raise FedadeError(f"{source}: training inputs are {list(train)}, test inputs {list(test)}; make them agree")
 
 
+def kept_array(path: Path, fits: Callable[[NDArray[Any]], bool], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The array of a file, left on disk; made where the file is missing, cut short, or does not hold what it should."""
+
+    def mapped() -> NDArray[Any] | None:
+        try:
+            there = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        return there if isinstance(there, np.memmap) and fits(there) else None
+
+    if (array := mapped()) is None:
+        storage.write_array(path, make())
+        array = mapped()
+    if array is None:
+        raise FedadeError(f"cached array {path} cannot be read back; check the disk, or use another cache")
+    return array
+
+
 TextInput = Literal["evidence", "paraphrase", "pair", "template"]
 """How a fact is put into words (`fedade.data.known.lama`)."""
-
 FORMAT_VERSION = 1
 """Part of every key: raised when the same texts would give other rows."""
 
@@ -164,12 +179,12 @@ def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache
     """
     parts = (dataset.train, dataset.test)
     path = cache / f"{dataset.name}-{_key(parts, tokeniser, max_tokens)}.npy"
-    rows = _stored(path, sum(map(len, parts)))
-    if rows is None:
-        tokens = [numbers for part in parts for numbers in _fitting(part, tokeniser, max_tokens)]
-        storage.write_array(path, _padded(tokens))
-        rows = _stored(path, len(tokens))
-        assert rows is not None  # noqa: S101 - it was written just now
+    number = sum(map(len, parts))
+    rows: NDArray[np.int32] = kept_array(
+        path,
+        lambda there: there.dtype == np.int32 and there.ndim == 2 and len(there) == number,
+        lambda: _padded([numbers for part in parts for numbers in _fitting(part, tokeniser, max_tokens)]),
+    )
     if rows.shape[1] > tokeniser.context:
         raise FedadeError(
             f"{dataset.name} has a text of {rows.shape[1]} tokens, the model reads {tokeniser.context} at once; "
@@ -184,15 +199,6 @@ def _key(parts: Sequence[LabelledTexts], tokeniser: Tokeniser, max_tokens: int) 
     content = [[part.texts, part.focus, part.questions] for part in parts]
     identity = [FORMAT_VERSION, tokeniser.fingerprint, max_tokens, content]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-
-
-def _stored(path: Path, number: int) -> NDArray[np.int32] | None:
-    """The rows of a file, left on disk; None when there is none, or a damaged one."""
-    try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
-        return None
-    return rows if rows.dtype == np.int32 and rows.ndim == 2 and len(rows) == number else None
 
 
 def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:

@@ -44,10 +44,8 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
 
 
 def verdict(path: Path, published: Mapping[str, PublishedFile]) -> FileVerdict:
-    """Whether a file is the published one of its name, an altered copy of it, or not one we know.
-
-    The same name exists in other releases, so only a copy of the published size counts as altered.
-    """
+    """Whether a file is the published one of its name, an altered copy of it, or not one we know. The same name exists
+    in other releases, so only a copy of the published size counts as altered."""
     release = published.get(path.name)
     if release is None:
         return "unknown"
@@ -80,7 +78,6 @@ def one_line(reason: object) -> str:
 
 DownloadProgress = Callable[[int, int | None], None]
 """Told the bytes received so far and, where the server says it, the bytes in all."""
-
 BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
 
@@ -120,10 +117,8 @@ def open_url(url: str) -> Any:
 
 
 def download(archive: Archive, target: Path, progress: DownloadProgress | None = None) -> Path:
-    """Download, check and unpack an archive below a folder; returns the folder it unpacked to.
-
-    All work happens in a temporary folder beside the target, so a failure at any point leaves nothing behind.
-    """
+    """Download, check and unpack an archive below a folder; returns the folder it unpacked to. All work happens in a
+    temporary folder beside the target, so a failure at any point leaves nothing behind."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as working:

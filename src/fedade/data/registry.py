@@ -21,11 +21,10 @@ from fedade.data.known.tiny_imagenet import TINY_IMAGENET
 from fedade.data.locate import default_data_dir
 from fedade.data.readers.arrays import read_arrays
 from fedade.data.readers.cifar import read_corruption
-from fedade.data.readers.folders import ImageFolder
+from fedade.data.readers.images import ImageFolder
 from fedade.data.specs import CorruptedSpec, Spec, TextSpec
 
 torch_dataset: Any = OptionalModule("fedade.data.torch_dataset")  # PyTorch, which other data do without
-
 DATASETS: Mapping[str, Spec] = {
     "digits": DIGITS,
     "cifar10": CIFAR10,
@@ -61,8 +60,7 @@ def spec_of(name: str) -> Spec:
     """What is known about a dataset; an unknown name is an error that lists the known ones."""
     if name not in DATASETS:
         raise FedadeError(
-            f"unknown dataset {name!r}; choose from {', '.join(DATASETS)}, "
-            "folder:PATH, arrays:PATH or torch:package.module:attribute"
+            f"unknown dataset {name!r}; choose from {', '.join(DATASETS)}, folder:PATH, arrays:PATH or {_TORCH_FORM}"
         )
     return DATASETS[name]
 
@@ -106,15 +104,11 @@ def _own_folder(name: str, location: str) -> Dataset:
     return replace(dataset, name=name, one_part=reader.has_one_part(folder))
 
 
-def _own_torch(name: str, location: str) -> Dataset:
-    read: Dataset = torch_dataset.from_named(import_attribute(location, name, "torch:package.module:attribute"), name)
-    return read
-
-
+_TORCH_FORM = "torch:package.module:attribute"
 OWN_DATA: Mapping[str, Callable[[str, str], Dataset]] = {
     "folder": _own_folder,
     "arrays": lambda name, location: read_arrays(Path(location).expanduser(), name),
-    "torch": _own_torch,
+    "torch": lambda name, location: torch_dataset.from_named(import_attribute(location, name, _TORCH_FORM), name),
 }
 """How the user's own data are named, before the colon."""
 
@@ -129,10 +123,8 @@ def describe(data_dir: Path | None = None) -> list[dict[str, Any]]:
 
 
 def check(name: str, data_dir: Path | None = None) -> dict[str, Any]:
-    """Counts of a dataset after decoding it whole, and what checksums say about each of its files.
-
-    A file is `verified`, `altered`, or `unknown` when no checksum of it is published.
-    """
+    """Counts of a dataset after decoding it whole, and what checksums say about each of its files. A file is
+    `verified`, `altered`, or `unknown` when no checksum of it is published."""
     spec = DATASETS.get(name)
     dataset = load_texts(name, data_dir) if isinstance(spec, TextSpec) else load(name, data_dir)
     clean = spec.clean if isinstance(spec, CorruptedSpec) else spec

@@ -1,7 +1,5 @@
-"""Faults of a small grey sensor, for covariate shift on the default data: no dependency beyond SciPy.
-
-The colour corruptions of CIFAR-C are in `fedade.data.corruptions`.
-"""
+"""Faults of a small grey sensor, for covariate shift on the default data: no dependency beyond SciPy. The colour
+corruptions of CIFAR-C are in `fedade.data.corruptions`."""
 
 from collections.abc import Callable, Mapping
 
@@ -41,7 +39,6 @@ SENSOR_CORRUPTIONS: Mapping[str, Callable[[Images, float, np.random.Generator], 
     "bright": lambda images, strength, _: images + 0.4 * strength,
     "vignette": _vignette,
 }
-
 SENSOR_STANDARD = ("noise", "dead_pixels", "blur", "low_contrast", "bright", "vignette")
 """What clients meet unless others are named, in this order; one that is added joins by being named."""
 

@@ -160,10 +160,8 @@ class ImageSpec(Spec):
 
 @dataclass(frozen=True)
 class CorruptedSpec(Spec):
-    """A covariate benchmark: a clean dataset, and where the arrays of its corrupted test images may lie.
-
-    Corruptions that are not on disk are generated.
-    """
+    """A covariate benchmark: a clean dataset, and where the arrays of its corrupted test images may lie. Corruptions
+    that are not on disk are generated."""
 
     name: str
     clean: ImageSpec
@@ -205,10 +203,8 @@ class CorruptedSpec(Spec):
 
 @dataclass(frozen=True)
 class TextSpec(Spec):
-    """A dataset of texts: its true size in facts, where it may lie, and where it is published.
-
-    It is not fetched by the package: the authors publish no checksum to hold a download against.
-    """
+    """A dataset of texts: its true size in facts, where it may lie, and where it is published. It is not fetched by the
+    package: the authors publish no checksum to hold a download against."""
 
     name: str
     num_classes: int

@@ -13,10 +13,8 @@ from fedade.flower.wire import Answer, Named, TurnOutcome
 
 RECENT = 64
 """Updates that a bound remembers: a few exchanges of a small fleet, about one of a large one."""
-
 MAJORITY = 3
 """Participants of whom a single liar is a minority; fewer cannot raise the bound by themselves."""
-
 ROUNDING = 1.001
 """An update that was scaled back before it was sent may lie this much outside, and is not worth a word."""
 

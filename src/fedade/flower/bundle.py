@@ -75,7 +75,6 @@ def digest(path: Path) -> str:
 
 DEPLOYMENT = "deployment.safetensors"
 """Beside the app, not in it: Flower's bundles carry code and text only."""
-
 _PYPROJECT = """\
 # Nothing but Flower may be a dependency here: Flower can install an app's dependencies anew for every run,
 # and would fetch another PyTorch. Install fedade itself on every host.
@@ -106,7 +105,6 @@ state-dir = ""         # where clients keep their state, unless their node says
 deployment = ""        # the stored deployment, on every host, unless its node says
 after = ""             # folder of an earlier run, whose shared layers this one begins with
 """
-
 _MODULE = '''\
 """The {side} of this app; everything else is in the package fedade."""
 

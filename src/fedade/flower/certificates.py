@@ -18,7 +18,6 @@ serialization: Any = OptionalModule("cryptography.hazmat.primitives.serializatio
 ec: Any = OptionalModule("cryptography.hazmat.primitives.asymmetric.ec", "flower")
 ed25519: Any = OptionalModule("cryptography.hazmat.primitives.asymmetric.ed25519", "flower")
 oid: Any = OptionalModule("cryptography.x509.oid", "flower")
-
 CA, CA_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
 APP_KEY, TRUSTED = "app.key", "trusted.yaml"
@@ -29,9 +28,7 @@ LOOPBACK = ("localhost", "127.0.0.1")
 
 def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], days: int) -> list[Path]:
     """Write what is missing, so that more nodes can be added later; returns the new files. Keys are the owner's alone.
-
-    The authority's key signs certificates, and the app's key signs apps. Keep both off the hosts of the federation.
-    """
+    The authority's key signs certificates, and the app's key signs apps. Keep both off the hosts of the federation."""
     for node in nodes:
         if not CLIENT_NAME.fullmatch(node):
             raise FedadeError(f"--node {node!r} is no client name; expected letters, digits, '.', '_' and '-'")

@@ -1,7 +1,5 @@
-"""HTTP on a Unix socket in a client's own folder: `predict` and `status`, for programs on the same host.
-
-The standard library is enough: `curl --unix-socket STATE/node.sock http://node/predict --data-binary @batch.npy`.
-"""
+"""HTTP on a Unix socket in a client's own folder: `predict` and `status`, for programs on the same host. The standard
+library is enough: `curl --unix-socket STATE/node.sock http://node/predict --data-binary @batch.npy`."""
 
 import http.client
 import io
@@ -28,7 +26,6 @@ from fedade.core.errors import FedadeError
 from fedade.flower.serving import NotServedError, Served, restore
 
 log = logging.getLogger("flwr.fedade")
-
 SOCKET = "node.sock"
 LONGEST_PATH = 100
 """Of a socket; operating systems allow little more."""

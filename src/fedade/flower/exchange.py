@@ -16,7 +16,6 @@ from fedade.flower.names import CLIENT_NAME
 from fedade.flower.wire import HELLO, TURN, content_bytes, message_bytes, one_line
 
 log = logging.getLogger("flwr.fedade")
-
 POLL_SECONDS = 0.2
 RESEND_SECONDS = 4.0
 """Between two attempts to reach a client that a turn cannot do without."""
@@ -153,8 +152,7 @@ class Exchange:
             message = Message(write(member), dst_node_id=member.node, message_type=TURN, ttl=self.timeout_seconds)
             for identity in self.grid.push_messages([message]):
                 if identity:
-                    due = time.monotonic() + LOST_SECONDS
-                    sent[identity] = Pending(member, message_bytes(message), due)
+                    sent[identity] = Pending(member, message_bytes(message), time.monotonic() + LOST_SECONDS)
         return sent
 
     def _ask_for_lost(self, waiting: Mapping[str, Pending]) -> None:

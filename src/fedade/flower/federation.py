@@ -20,8 +20,8 @@ from fedade.experiments.settings import merged
 from fedade.flower.admission import NODES_VARIABLE, register_keys
 from fedade.flower.bundle import write_app
 from fedade.flower.certificates import CA, LOOPBACK, SERVER, SERVER_KEY, NodeFiles, make_certificates
+from fedade.flower.client_app import ANYTHING
 from fedade.flower.flwr_commands import refuse_failed, run_status, submit
-from fedade.flower.identity import ANYTHING
 from fedade.flower.names import CONNECTION, DAYS, numbered_name
 from fedade.flower.overview import STATUS, read_status
 from fedade.flower.processes import Process, ProcessGroup, Supervised, ended_by_signals, flower_program
@@ -33,7 +33,6 @@ HOST = "127.0.0.1"
 _PORTS = range(20_000, 32_000)
 """Below those that the system gives to outgoing connections: a node that calls a SuperLink which is down could be given
 the SuperLink's own port, and would answer itself."""
-
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -69,29 +68,22 @@ class FlowerFederation:
         return f"{HOST}:{self.port}"
 
     @property
-    def database(self) -> Path:
-        """What the SuperLink remembers: keys, nodes, runs."""
-        return self.folder / "superlink.db"
-
-    @property
     def names_file(self) -> Path:
         """Which node has which name, for the server."""
         return self.folder / "nodes.json"
 
     def superlink(self, *, forgets: bool = False) -> Process:
-        """The server's end of the network; its database lets nodes find it again after a restart.
-
-        One that forgets has none, and needs half the time for a request.
-        """
+        """The server's end of the network; its database lets nodes find it again after a restart. One that forgets has
+        none, and needs half the time for a request."""
         words = ["--host", HOST, "--port", str(self.port), "--disable-runtime-dependency-installation"]
-        words += [] if forgets else ["--database", str(self.database)]
+        words += [] if forgets else ["--database", str(self.folder / "superlink.db")]
         if self.certificates is None:
-            return self._process("superlink", [flower_program("flower-superlink")], [*words, "--insecure"])
+            return self._process("superlink", flower_program("flower-superlink"), *words, "--insecure")
         files = {"--ssl-ca-certfile": CA, "--ssl-certfile": SERVER, "--ssl-keyfile": SERVER_KEY}
         words += [word for option, name in files.items() for word in (option, str(self.certificates / name))]
         words += ["--enable-supernode-auth"]
         variables = {NODES_VARIABLE: str(self.names_file)}
-        return self._process("superlink", [flower_program("flower-superlink")], words, variables)
+        return self._process("superlink", flower_program("flower-superlink"), *words, **variables)
 
     def nodes(self, name: str, node_configs: Sequence[Mapping[str, str]]) -> Process:
         """The clients' end of the network: one program for one or several."""
@@ -101,15 +93,13 @@ class FlowerFederation:
             words += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())]
             if self.certificates is not None:
                 words += ["--key", str(NodeFiles.of(self.certificates, config["client"]).key)]
-        return self._process(name, [sys.executable, "-m", "fedade"], words)
+        return self._process(name, sys.executable, "-m", "fedade", *words)
 
     def write_connection(self) -> None:
         """Tell Flower's command line where the SuperLink is."""
         lines = [f"[superlink.{CONNECTION}]", f'address = "{self.address}"']
-        if self.certificates is None:
-            lines.append("insecure = true")
-        else:
-            lines.append(f"root-certificates = {json.dumps(str(self.certificates / CA))}")
+        root = None if self.certificates is None else json.dumps(str(self.certificates / CA))
+        lines.append("insecure = true" if root is None else f"root-certificates = {root}")
         storage.write_bytes(self._home("superlink") / "config.toml", ("\n".join(lines) + "\n").encode())
 
     def register(self) -> None:
@@ -121,11 +111,9 @@ class FlowerFederation:
     def environment(self) -> dict[str, str]:
         return environment(self._home("superlink"))
 
-    def _process(
-        self, name: str, program: list[str], words: list[str], variables: Mapping[str, str] | None = None
-    ) -> Process:
+    def _process(self, name: str, *command: str, **variables: str) -> Process:
         log = self.folder / "logs" / f"{name}.log"
-        return Process(name, [*program, *words], environment(self._home(name)) | dict(variables or {}), log)
+        return Process(name, command, environment(self._home(name)) | variables, log)
 
     def _home(self, name: str) -> Path:
         """A home for each: clients that install the same app at the same time would meet in a common one."""
@@ -135,8 +123,7 @@ class FlowerFederation:
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that nobody listens on, all different."""
     chosen: list[int] = []
-    candidates = secrets.SystemRandom().sample(_PORTS, len(_PORTS))
-    for port in candidates:
+    for port in secrets.SystemRandom().sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe, suppress(OSError):
             probe.bind((HOST, port))
             chosen.append(port)

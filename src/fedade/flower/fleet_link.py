@@ -1,7 +1,5 @@
-"""A node's end of the network: Flower's fleet interface, spoken by the process that also does the work.
-
-Flower's own SuperNode starts a program for every message and looks for the next one every three seconds.
-"""
+"""A node's end of the network: Flower's fleet interface, spoken by the process that also does the work. Flower's own
+SuperNode starts a program for every message and looks for the next one every three seconds."""
 
 import hashlib
 import io
@@ -59,17 +57,14 @@ from fedade.flower.delivery import PATIENCE, once
 from fedade.flower.settings import CONFIG
 
 log = logging.getLogger("flwr.fedade")
-
 HEARTBEAT_SECONDS = 10.0
 """The shortest that Flower allows: after a kill the SuperLink takes a node for alive for twice this time."""
 REFUSED_SECONDS = 30.0
 """How long a node that is refused tries again: longer than the SuperLink takes its killed predecessor for alive."""
 RETRY_SECONDS = 2.0
 MOST_CONFIG_BYTES = 2**20
-
 NODE_UNAVAILABLE = 3
 """Flower's code for a node that is away."""
-
 _UNAVAILABLE = (502, 503, 504)
 
 

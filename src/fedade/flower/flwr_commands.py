@@ -25,8 +25,7 @@ def submit(app: str, connection: str, run_config: Mapping[str, str], environment
 
 def run_status(connection: str, run: int, environment: Mapping[str, str]) -> tuple[str, str]:
     """Flower's word for how a run fares, such as `finished:completed`, and its details."""
-    answer = flwr(environment, "list", connection, "--run-id", str(run), "--format", "json")
-    entry = answer["runs"][0]
+    entry = flwr(environment, "list", connection, "--run-id", str(run), "--format", "json")["runs"][0]
     return str(entry["status"]), str(entry.get("status-details", ""))
 
 

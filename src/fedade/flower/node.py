@@ -18,10 +18,9 @@ from flwr.common.config import parse_config_args
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.flower.client_app import client_app
+from fedade.flower.client_app import Identity, client_app
 from fedade.flower.endpoint import SOCKET, served_at
 from fedade.flower.fleet_link import LOST, Address, FleetLink, RunEndedError, envelope
-from fedade.flower.identity import Identity
 from fedade.flower.processes import ended_by_signals
 from fedade.flower.serving import Served, remember_node, restore
 from fedade.flower.settings import CONFIG
@@ -29,12 +28,10 @@ from fedade.flower.snapshots import Snapshot
 from fedade.flower.turns import Client
 
 log = logging.getLogger("flwr.fedade")
-
 SHORTEST_WAIT, LONGEST_WAIT = 0.25, 3.0
 WAIT_SHARE = 0.05
 """Of the time since the last message that a node waits before it asks for the next: soon in a run, rarely in a night.
 Each question costs the SuperLink about 12 ms."""
-
 APP_FAILED = 2
 """Flower's code for a client that cannot answer at all."""
 
@@ -144,7 +141,6 @@ def _name_in_log(name: str) -> None:
 
 GRACE_SECONDS = 5.0
 RESTART_SECONDS = 1.0
-
 NodeStart = tuple[Address, Mapping[str, Any]]
 """Where a client's node finds its SuperLink, and its configuration."""
 

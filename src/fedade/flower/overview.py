@@ -16,6 +16,16 @@ from fedade.flower.endpoint import node_or_state
 from fedade.flower.settings import MetricsSettings
 
 STATUS = "flower.json"
+_TALLIES = {
+    "refused": ("refused", "refused_answers", "Answers and rows of a client that were refused."),
+    "failed": ("failed turns", "failed_turns", "Turns that failed at a client."),
+    "impostors": (
+        "called themselves by another's name", "claims_of_other_names", "Claims of another's name by a client's key.",
+    ),
+    "scaled_back": ("updates scaled back", "scaled_back_updates", "Updates of a client that moved too far."),
+    "quarantined": ("bad batches set aside", "bad_batches", "Batches that a client set aside."),
+}  # fmt: skip
+"""What is counted by client in a status: for people, and as a metric of this name and meaning."""
 
 
 def write_status(out: Path, status: Mapping[str, Any]) -> None:
@@ -30,22 +40,14 @@ def read_status(out: Path) -> dict[str, Any]:
 
 def troubles(status: Mapping[str, Any]) -> list[str]:
     """What went wrong with single clients of a run that went on: one line a kind, with names and counts."""
-    kinds = {
-        "refused": "refused",
-        "failed": "failed turns",
-        "impostors": "called themselves by another's name",
-        "scaled_back": "updates scaled back",
-        "quarantined": "bad batches set aside",
-    }
     return [
         f"{words}: {', '.join(f'{client} {times}' for client, times in sorted(status[kind].items()))}"
-        for kind, words in kinds.items()
+        for kind, (words, _, _) in _TALLIES.items()
         if status.get(kind)
     ]
 
 
 Cells = tuple[str, ...]
-
 SHOWN = ("s", "learning_rate", "trust", "estimated_accuracy", "alarm", "accuracy_post", "waiting")
 """Measures that have a column, where clients tell them."""
 
@@ -132,12 +134,9 @@ def table_of(status: Mapping[str, Any]) -> Table:
 
 prometheus: Any = OptionalModule("prometheus_client", "prometheus")
 families: Any = OptionalModule("prometheus_client.metrics_core", "prometheus")
-
 log = logging.getLogger("flwr.fedade")
-
 Figures = Callable[[], Mapping[str, Any]]
 """How a run stands, as in `flower.json`."""
-
 _PREFIX = "fedade_"
 _MEMBERS = {
     "timestep": "The last timestep that a client opened.",
@@ -149,13 +148,6 @@ _MEASURES = {
     "estimated_accuracy": ("estimated_accuracy", "A client's accuracy as its monitor estimates it, where it tells."),
     "alarm": ("accuracy_alarm", "Whether a client's monitor raises its alarm, where it tells."),
 }
-_TALLIES = {
-    "refused": ("refused_answers", "Answers and rows of a client that were refused."),
-    "failed": ("failed_turns", "Turns that failed at a client."),
-    "quarantined": ("bad_batches", "Batches that a client set aside."),
-    "scaled_back": ("scaled_back_updates", "Updates of a client that moved too far."),
-    "impostors": ("claims_of_other_names", "Claims of another's name by a client's key."),
-}
 
 
 class FleetCollector:
@@ -166,40 +158,32 @@ class FleetCollector:
 
     def collect(self) -> Iterator[Any]:
         figures = self._figures()
-        members = figures["members"]
+        members, gauge, counter = figures["members"], families.GaugeMetricFamily, families.CounterMetricFamily
+
+        def by_client(kind: Any, name: str, words: str, values: Mapping[str, float]) -> Any:
+            family = kind(f"{_PREFIX}client_{name}", words, labels=["client"])
+            for client, value in values.items():
+                family.add_metric([client], value)
+            return family
+
         for key, words in _MEMBERS.items():
-            yield self._by_client(key, words, {member["name"]: float(member[key]) for member in members})
+            yield by_client(gauge, key, words, {member["name"]: float(member[key]) for member in members})
         for key, (name, words) in _MEASURES.items():
             told = {one["name"]: one["measures"][key] for one in members if key in one["measures"]}
-            yield self._by_client(name, words, told)
-        signals = families.GaugeMetricFamily(
-            f"{_PREFIX}client_signal", "What a client tells of its last timestep.", labels=["client", "signal"]
-        )
+            yield by_client(gauge, name, words, told)
+        for key, (_, name, words) in _TALLIES.items():
+            yield by_client(counter, name, words, figures[key])
+        words = "What a client tells of its last timestep."
+        signals = gauge(f"{_PREFIX}client_signal", words, labels=["client", "signal"])
         for member in members:
             for signal, value in member["measures"].items():
                 if signal not in _MEASURES:
                     signals.add_metric([member["name"], signal], value)
         yield signals
-        for key, (name, words) in _TALLIES.items():
-            tally = families.CounterMetricFamily(f"{_PREFIX}client_{name}", words, labels=["client"])
-            for client, times in dict(figures[key]).items():
-                tally.add_metric([client], times)
-            yield tally
-        yield families.SummaryMetricFamily(
-            f"{_PREFIX}exchange_seconds",
-            "Exchanges with clients, and how long they took.",
-            count_value=figures["turns"],
-            sum_value=figures["seconds"],
-        )
-        yield families.CounterMetricFamily(
-            f"{_PREFIX}unanswered_turns", "Turns of clients that did not count.", figures["unanswered"]
-        )
-
-    def _by_client(self, name: str, words: str, values: Mapping[str, float]) -> Any:
-        gauge = families.GaugeMetricFamily(f"{_PREFIX}client_{name}", words, labels=["client"])
-        for client, value in values.items():
-            gauge.add_metric([client], value)
-        return gauge
+        taken = {"count_value": figures["turns"], "sum_value": figures["seconds"]}
+        words = "Exchanges with clients, and how long they took."
+        yield families.SummaryMetricFamily(f"{_PREFIX}exchange_seconds", words, **taken)
+        yield counter(f"{_PREFIX}unanswered_turns", "Turns of clients that did not count.", figures["unanswered"])
 
 
 @contextmanager

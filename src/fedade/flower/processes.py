@@ -17,7 +17,6 @@ from fedade.core.errors import FedadeError
 
 GRACE_SECONDS = 8.0
 RETRY_SECONDS = 3.0
-
 _MARK = "FEDADE_PROCESS"
 _PROC = Path("/proc")
 
@@ -170,9 +169,7 @@ class ProcessGroup:
 @contextmanager
 def ended_by_signals(as_interrupt: bool = False) -> Iterator[None]:
     """SIGTERM, Ctrl-C, or a terminal that goes away, end the block in order, so that what it has begun ends too.
-
-    `as_interrupt`: all of them as Ctrl-C does; else with the exit code of the signal.
-    """
+    `as_interrupt`: all of them as Ctrl-C does; else with the exit code of the signal."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt if as_interrupt else SystemExit(128 + number)

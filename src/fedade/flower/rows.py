@@ -17,7 +17,6 @@ from fedade.flower.settings import SHAREABLE, FlowerSettings
 from fedade.flower.wire import ReportedRow
 
 PlainRow = dict[str, Any]
-
 _COUNTS = ("n", "participated", "bytes_sent", "bytes_received")
 _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 """Reports read these columns; where nobody shares them they hold NaN."""
@@ -38,9 +37,7 @@ _RANGES = {
 
 def check_row(reported: ReportedRow, expected: int, widths: Mapping[str, int], settings: FlowerSettings) -> None:
     """Refuse a row that is not the client's to tell: of another timestep, or with other columns, types or values.
-
-    `widths` tells of every column how many numbers it holds, 0 for a single one.
-    """
+    `widths` tells of every column how many numbers it holds, 0 for a single one."""
     if not expected:
         raise FedadeError("it was not asked for one")
     if reported.timestep != expected:

@@ -58,7 +58,6 @@ from fedade.flower.wire import (
 )
 
 log = logging.getLogger("flwr.fedade")
-
 REMEMBERED = 32
 """Updates of a client that are known again when it sends them a second time."""
 
@@ -144,8 +143,7 @@ class Server:
         shared, told = named_leaves(self.progress.shared), dict[str, Instruction]()
 
         def write(member: Member) -> RecordDict:
-            trains = member.number in participants
-            told[member.name] = self._instruction(member, shared, trains, timestep, number)
+            told[member.name] = self._instruction(member, shared, member.number in participants, timestep, number)
             return instruction_record(told[member.name])
 
         def judge(member: Member, content: RecordDict) -> bool:
@@ -193,14 +191,11 @@ class Server:
         )
 
     def _judged(self, member: Member, content: RecordDict, shared: Named, told: Instruction) -> Answer | None:
-        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come.
-
-        A row that is refused leaves the rest of the answer: the client could not close its timestep otherwise.
-        """
+        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come. A row
+        that is refused leaves the rest of the answer: the client could not close its timestep otherwise."""
         try:
             answer = self._read(content, told)
-            asked = named_leaves(self.forms.uplink) if told.trains else None
-            check_update(answer, asked, shared, self.task.flower)
+            check_update(answer, named_leaves(self.forms.uplink) if told.trains else None, shared, self.task.flower)
             if digest(answer.uplink) in member.counted and distance(answer.uplink, shared):
                 raise FedadeError("it repeats an update that counted already")
         except FedadeError as error:

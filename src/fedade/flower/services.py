@@ -29,7 +29,6 @@ from fedade.flower.node import run_nodes
 from fedade.flower.processes import Process, ProcessGroup, ended_by_signals
 
 log = logging.getLogger("fedade.gate")
-
 FLEET_CALL = re.compile(r"/v1/fleet/[a-z-]+")
 GET_APP = "/v1/fleet/get-fab"
 MOST_BYTES = 32 * 2**20

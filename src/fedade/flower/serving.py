@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from fedade.adapter.adapter import Adapter
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.flower.client_app import make_client
-from fedade.flower.identity import Identity
+from fedade.flower.client_app import Identity, make_client
 from fedade.flower.settings import read_task
 from fedade.flower.snapshots import Snapshot, newest_state
 from fedade.flower.turns import Client

@@ -18,7 +18,6 @@ from fedade.flower.wire import Named, below, named_leaves, tree_like
 
 FORMAT = 2
 """Version of the files. Version 1, which lacks the shared layers, is read too; tests/flower/states holds examples."""
-
 BEGINNING = -1
 """The turn before the first."""
 
@@ -146,9 +145,7 @@ def newest_state(folders: Iterable[Path]) -> tuple[Path, int] | None:
 
 def inherited(store: Store, task: FlowerTask) -> Snapshot | None:
     """Where the stream stands, so that no batch comes twice; of the same method and deployment also what was learned.
-
-    None where the client has no state of another run.
-    """
+    None where the client has no state of another run."""
     siblings = [folder for folder in store.folder.parent.glob("*") if folder.name != store.folder.name]
     if (newest := newest_state(siblings)) is None:
         return None

@@ -19,6 +19,7 @@ from fedade.core.scenario import Streams
 from fedade.engine.client import refuse_misshapen
 from fedade.flower.settings import FolderStream, StreamSettings
 
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 START = ""
 """The cursor before the first batch."""
 
@@ -146,7 +147,7 @@ def own_labelled(path: Path, deployment: Deployment) -> Reference:
     try:
         with np.load(path, allow_pickle=False) as stored:
             inputs, labels = _inputs(stored["inputs"]), torch.from_numpy(stored["labels"].astype(np.int64))
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise FedadeError(
             f"labelled data {path} cannot be read ({error}); expected a .npz file with arrays `inputs` and `labels`"
         ) from error
@@ -162,7 +163,7 @@ def _read(path: Path) -> Tensor:
     try:
         found = np.load(path, allow_pickle=False)
         return _inputs(found if isinstance(found, np.ndarray) else found["inputs"])
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise BadBatchError(
             f"{path} is not a batch ({error}); expected a .npy file, or a .npz file with an array `inputs`", path.name
         ) from error

@@ -26,10 +26,8 @@ from fedade.flower.streams import BadBatchError, ClientBatch, ClientStream
 from fedade.flower.wire import Answer, Instruction, Named, ReportedRow, TurnOutcome, named_leaves, rehearse, tree_like
 
 log = logging.getLogger("flwr.fedade")
-
 AfterTurn = Callable[["Client", Snapshot], None]
 """Told of a client and what it remembers after a turn."""
-
 Clip = Callable[[Named, Named], Named]
 """From an update and the shared layers that it started from, to the update that may be sent."""
 
@@ -56,10 +54,8 @@ class Client:
 
     @torch.no_grad()
     def take_turn(self, told: Instruction, then: AfterTurn = lambda *_: None) -> Answer:
-        """Finish the last round, close the last timestep, open the next, take part in the round; then remember.
-
-        What was remembered, `then` is told.
-        """
+        """Finish the last round, close the last timestep, open the next, take part in the round; then remember. What
+        was remembered, `then` is told."""
         before, restarted = self._state_at(told.base)
         shared = self._shared_of(told.shared if told.version else {})
         now = self._personalised(before, shared, told.downlink)
@@ -179,10 +175,8 @@ class Client:
         return ReportedRow(opened.timestep, len(opened.inputs), agreed)
 
     def _opened(self, now: Snapshot, shared: Shared, told: Instruction) -> tuple[Snapshot, TurnOutcome]:
-        """A new timestep: take a batch, if there is one, score before adapting, and observe.
-
-        A bad batch is set aside with its reason. What is wrong with the stream itself fails the turn.
-        """
+        """A new timestep: take a batch, if there is one, score before adapting, and observe. A bad batch is set aside
+        with its reason. What is wrong with the stream itself fails the turn."""
         now = replace(now, timestep=told.timestep)
         try:
             batch = self.stream.take(told.timestep, now.cursor)

@@ -22,14 +22,12 @@ from fedade.core.tree import Tree
 
 TURN, HELLO = "train.turn", "query.hello"
 """Message types: one turn of a client, and the question for its name."""
-
 NUMBER_BYTES = 8
 INLINE_BYTES = 2**20
 """Trees up to this size travel among the other fields. Flower transfers every record, array and piece of an array with
 requests of its own, four in all; larger ones it cuts to pieces, and keeps once if many clients are sent the same."""
 _STYPE = "safetensors"
 _CONFIG, _ARRAYS = "config", "arrays"
-
 Named = dict[str, Tensor]
 """A tree's leaves under names that follow its structure."""
 
@@ -96,8 +94,7 @@ class Answer:
 
 def instruction_record(instruction: Instruction) -> RecordDict:
     fields = {name: value for name, value in vars(instruction).items() if name not in ("shared", "downlink")}
-    arrays = {"shared": instruction.shared, "downlink": instruction.downlink}
-    return _packed(fields, arrays)
+    return _packed(fields, {"shared": instruction.shared, "downlink": instruction.downlink})
 
 
 def read_instruction(content: RecordDict) -> Instruction:

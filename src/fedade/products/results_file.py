@@ -51,10 +51,8 @@ class Added(NamedTuple):
 
 
 def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
-    """Add the finished cells of a run or suite to `results/NAME.csv`, which is named after the suite.
-
-    Adding again changes nothing, and cells that the folder does not hold stay as they are.
-    """
+    """Add the finished cells of a run or suite to `results/NAME.csv`, which is named after the suite. Adding again
+    changes nothing, and cells that the folder does not hold stay as they are."""
     lines = [line_of(record) for record in records(folder) if record.status.state == "done"]
     if not lines:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench SUITE --out {folder}` first")

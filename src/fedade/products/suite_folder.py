@@ -31,7 +31,6 @@ from fedade.runner.store import Record, claim, records
 
 _MORE_THAN_ONE_LINE = 5
 """Damaged cells that are named one by one."""
-
 _QUESTION = (
     "How well do clients keep up with their own drifting data, without labels? Choose what the plots show; the tables "
     "cover everything."
@@ -132,13 +131,12 @@ def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
 
 def _scene(members: Sequence[Record]) -> Scene:
     titles = row_names([row_of(record.outcome) for record in members])
-    labels = {label: _shown(label, value) for label, value in scenario_of(members[0].outcome)}
+    # Without the letter that `names.title` puts before numbers: the chooser has the label beside it.
+    labels = {
+        label: names.title(label, value) if isinstance(value, str) else f"{value:g}"
+        for label, value in scenario_of(members[0].outcome)
+    }
     return Scene(labels, [_recording(record, titles[row_of(record.outcome)]) for record in members])
-
-
-def _shown(label: str, value: object) -> str:
-    """Without the letter that `names.title` puts before numbers: the chooser has the label beside it."""
-    return names.title(label, value) if isinstance(value, str) else f"{value:g}"
 
 
 def _recording(record: Record, title: str) -> Recording:

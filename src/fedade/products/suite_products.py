@@ -21,7 +21,6 @@ from fedade.theory.study import Case, write_theory
 
 SHOWN_ALPHAS = (100.0, 0.1)
 """The two Dirichlet factors of the paper's figure."""
-
 CIFAR10_CLASSES = 10
 
 

@@ -13,7 +13,6 @@ from fedade.reporting.rendering import Column, Table, TableCell, TableRow
 
 MOST_SEVERE = 5
 """Corruptions have severities up to this one."""
-
 _COLUMNS: Mapping[str, Column] = {
     "nll": Column("NLL", ".3f"), "ece": Column("ECE, %", ".1f"), "brier": Column("Brier", ".3f"),
     "expected": Column("expected", ".1f"), "off_by": Column("off by", ".1f"),
@@ -68,8 +67,7 @@ def answer_table(rows: Mapping[str, Mapping[str, float]], oracles: Collection[st
         return TableRow(method, tuple(cells), not ranked)
 
     heading = f"{title}: the answers" if title else "The answers"
-    columns = tuple(_COLUMNS[name] for name in known)
-    return Table(heading, columns, tuple(row(*item) for item in rows.items()), (_NOTE,))
+    return Table(heading, tuple(_COLUMNS[name] for name in known), tuple(row(*item) for item in rows.items()), (_NOTE,))
 
 
 def calibration_bins(table: pa.Table) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -100,10 +98,8 @@ def client_accuracies(table: pa.Table) -> NDArray[Any]:
 
 
 def true_drift(table: pa.Table) -> NDArray[Any]:
-    """How far each row's client has moved since its last timestep; NaN at its first.
-
-    Half the L1 distance of true class frequencies, and the change of the corruption's severity as a part of the most.
-    """
+    """How far each row's client has moved since its last timestep; NaN at its first. Half the L1 distance of true class
+    frequencies, and the change of the corruption's severity as a part of the most."""
     clients, times = trace.column(table, "client"), trace.column(table, "timestep")
     order = np.lexsort((times, clients))
     priors, severity = trace.column(table, "true_prior")[order], trace.column(table, "severity")[order].astype(float)

@@ -15,10 +15,8 @@ LEAST_PAIRS = 5
 """With fewer pairs no p is given: Wilcoxon's cannot fall below 0.125 then, and Student's rests on its assumptions."""
 NOISE_DECIMALS = 9
 """Points are rounded to these: what remains of equal accuracies after float arithmetic must count as a tie."""
-
 LEAST_GAIN = 0.1
 """Points that the oracle must gain over the source model before a share of its gain means anything."""
-
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -156,10 +154,8 @@ def average_ranks(cells: Sequence[Mapping[Name, float]]) -> dict[Name, float]:
 
 
 def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> OracleShare:
-    """Σ (accuracy − source) / Σ (oracle − source) of (accuracy, source, oracle) in percent.
-
-    Only scenarios count in which the oracle gains something: a prior cannot help where no prior has shifted.
-    """
+    """Σ (accuracy − source) / Σ (oracle − source) of (accuracy, source, oracle) in percent. Only scenarios count in
+    which the oracle gains something: a prior cannot help where no prior has shifted."""
     counted = [
         (accuracy - source, oracle - source) for accuracy, source, oracle in scenarios if oracle - source >= LEAST_GAIN
     ]

@@ -81,9 +81,14 @@ class Grid:
 def grid(outcomes: Iterable[Outcome]) -> Grid:
     placed: dict[tuple[Key, Key, Label], Outcome] = {}
     declared: dict[str, bool] = {}
+    """Whether a label names rows."""
     for outcome in outcomes:
-        place = (scenario_of(outcome), row_of(outcome), outcome.labels["seed"])
-        _refuse_two_meanings(declared, outcome)
+        place, own = (scenario_of(outcome), row_of(outcome), outcome.labels["seed"]), _row_labels(outcome)
+        for label in outcome.labels:
+            if declared.setdefault(label, label in own) != (label in own):
+                raise FedadeError(
+                    f"label {label!r} names a row in one cell and a scenario in another; declare it in all or none"
+                )
         if place in placed:
             raise FedadeError(f"two outcomes for {dict(outcome.labels)}; give every cell once")
         placed[place] = outcome
@@ -93,16 +98,6 @@ def grid(outcomes: Iterable[Outcome]) -> Grid:
         seeds=tuple(dict.fromkeys(seed for _, _, seed in placed)),
         outcomes=placed,
     )
-
-
-def _refuse_two_meanings(declared: dict[str, bool], outcome: Outcome) -> None:
-    """Note which labels name rows, and refuse one that names a row in one cell and a scenario in another."""
-    own = _row_labels(outcome)
-    for label in outcome.labels:
-        if declared.setdefault(label, label in own) != (label in own):
-            raise FedadeError(
-                f"label {label!r} names a row in one cell and a scenario in another; declare it in all or none"
-            )
 
 
 def scenario_of(outcome: Outcome) -> Key:

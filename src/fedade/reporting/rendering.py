@@ -106,13 +106,10 @@ CSV_FIELDS = (
     "difference", "status", "best",
 )  # fmt: skip
 """One line per cell, with numbers as they are, so that tables of any shape make one file."""
-
 EXTENSIONS: Mapping[str, str] = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv"}
 """Formats, and how the names of their files end."""
-
 TEXT_WIDTH = 120
 """Where notes under a table of text wrap; the table itself never does."""
-
 _LATEX = str.maketrans({
     **{sign: f"\\{sign}" for sign in "{}&%$#_"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",

@@ -16,7 +16,6 @@ from fedade.reporting.results import BEYOND_THE_ORACLE
 
 ONE_TABLE = ("table4",)
 """Suites whose benchmarks are columns of one table, as in the paper."""
-
 _ONE_SEED_NOTE = (
     "Accuracy in percent after adaptation, seed {seeds}. Marked: the best of the methods that finished; oracles are "
     "not ranked."
@@ -47,9 +46,7 @@ _COMPARISON_COLUMNS = (
 
 def suite_tables(suite: str, outcomes: Sequence[Outcome]) -> list[Table]:
     """Accuracies and comparison per benchmark, and the comparison over all benchmarks where there are several.
-
-    Benchmarks, columns and rows stand in the order of the outcomes.
-    """
+    Benchmarks, columns and rows stand in the order of the outcomes."""
     if not outcomes:
         return []
     benchmarks: dict[Key, list[Outcome]] = {}

@@ -38,10 +38,8 @@ def deploy_brought(
     factory: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Deployment:
-    """A copy of a trained module as a deployment, on the module's device; see `fedade.deploy`.
-
-    With `unit_pixels` the module is given bytes as floats from 0 to 1.
-    """
+    """A copy of a trained module as a deployment, on the module's device; see `fedade.deploy`. With `unit_pixels` the
+    module is given bytes as floats from 0 to 1."""
     device = device_of(model)
     brought = bring(model, inputs[:TRIED].to(device), head, unit_pixels)
     with torch.no_grad():

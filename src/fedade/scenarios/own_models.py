@@ -41,7 +41,14 @@ def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSetting
             f"scenario.model: {settings.model} tells {deployment.num_classes} classes apart and {dataset.name} has "
             f"{dataset.num_classes}; bring data with the labels 0 to {deployment.num_classes - 1}"
         )
-    _warn_of_guessing(deployment, settings)
+    if (accuracy := float(deployment.accuracy)) <= 1 / deployment.num_classes:
+        # Most often the inputs are not scaled as those that the model was trained on.
+        warnings.warn(
+            f"{settings.model} is right on {100 * accuracy:.1f} % of the held-out examples, no more than by chance; "
+            "are the inputs scaled as in its training, and the labels numbered alike? (scenario.pixels)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return deployment
 
 
@@ -76,10 +83,8 @@ def builder_of(name: str) -> str:
 
 
 def weights_digest(settings: ScenarioSettings) -> str | None:
-    """A name for the weights, the structure and the code of a model that is brought; None for those trained here.
-
-    Of a deployment's file it also names all that was measured.
-    """
+    """A name for the weights, the structure and the code of a model that is brought; None for those trained here. Of a
+    deployment's file it also names all that was measured."""
     return None if settings.pretraining is not None else _digest(own_model(settings.model), settings)
 
 
@@ -126,18 +131,6 @@ def _measured(model: nn.Module, parts: Partition, settings: ScenarioSettings, st
     deployment = deploy_brought(model.cpu(), inputs, labels, unit_pixels=unit, **chosen)
     deployment.save(path)
     return deployment
-
-
-def _warn_of_guessing(deployment: Deployment, settings: ScenarioSettings) -> None:
-    """Most often the inputs are not scaled as those that the model was trained on."""
-    accuracy, chance = float(deployment.accuracy), 1 / deployment.num_classes
-    if accuracy <= chance:
-        warnings.warn(
-            f"{settings.model} is right on {100 * accuracy:.1f} % of the held-out examples, no more than by chance; "
-            "are the inputs scaled as in its training, and the labels numbered alike? (scenario.pixels)",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def _classes(model: nn.Module) -> list[type]:

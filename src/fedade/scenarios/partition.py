@@ -1,7 +1,5 @@
-"""Which examples train the model, calibrate it, are streamed, or are a client's own labelled data.
-
-But for the last they are the same whatever the seed of a run.
-"""
+"""Which examples train the model, calibrate it, are streamed, or are a client's own labelled data. But for the last
+they are the same whatever the seed of a run."""
 
 from typing import NamedTuple
 

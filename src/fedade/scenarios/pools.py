@@ -27,10 +27,8 @@ from fedade.scenarios.settings import ScenarioSettings
 
 PoolAt = Callable[[str, int], Tensor]
 """The pool's inputs under a corruption at a severity, on the device that streams them; severity 0 is clean."""
-
 PIECE = {"cpu": 50, "cuda": 2500}
 """Examples in a pass, always as many: features must not depend on which others came with them."""
-
 IMAGES_SEED = 0
 """Corrupted images are part of the benchmark: the same for every run."""
 
@@ -92,8 +90,7 @@ def corruption_names(dataset: Dataset, settings: ScenarioSettings) -> tuple[str,
             f"scenario.kind: {settings.kind} corrupts images of bytes, and {dataset.name} holds "
             f"{dataset.train.inputs.dtype} {list(dataset.input_shape)}; choose label or none, or store uint8 images"
         )
-    grey = dataset.input_shape[0] == 1
-    known, standard = (SENSOR_CORRUPTIONS, SENSOR_STANDARD) if grey else (CORRUPTIONS, STANDARD)
+    known, standard = (SENSOR_CORRUPTIONS, SENSOR_STANDARD) if dataset.input_shape[0] == 1 else (CORRUPTIONS, STANDARD)
     if not settings.shifts_inputs:
         return standard[:1]  # never applied: the severity is 0
     for name in settings.corruptions:

@@ -20,10 +20,8 @@ from fedade.scenarios.settings import PretrainingSettings
 
 TrainingProgress = Callable[[int, int], None]
 """Called with the epochs done and the epochs in all."""
-
 CHECKPOINT_EPOCHS = 5
 """Between two checkpoints, or a tenth of the training where that is less."""
-
 _MOMENTS = {"momentum_buffer": "momentum", "exp_avg": "mean", "exp_avg_sq": "square", "step": "step"}
 """What optimisers remember of each parameter, and how checkpoints call it."""
 

@@ -57,8 +57,7 @@ def disk(radius: float, alias_blur: float) -> Unit:
 
 def motion_blur(images: ByteImages, draws: Draws, radius: int, sigma: float) -> ByteImages:
     """A camera that moves along a line, within 45 degrees of the horizontal."""
-    angles = np.deg2rad(draws.uniform((), -45, 45))
-    return motion_blurred(images, angles, radius, sigma)
+    return motion_blurred(images, np.deg2rad(draws.uniform((), -45, 45)), radius, sigma)
 
 
 def motion_blurred(layers: ByteImages, angles: Unit, radius: int, sigma: float) -> ByteImages:

@@ -110,10 +110,8 @@ def _affine(image: Unit, corner_shifts: Unit) -> Unit:
 
 
 def displaced(images: Unit, down: Unit, right: Unit) -> Unit:
-    """Each pixel reads, by linear interpolation, the place `down`, `right` of it (`[N, H, W]`).
-
-    Borders are mirrored with the edge repeated.
-    """
+    """Each pixel reads, by linear interpolation, the place `down`, `right` of it (`[N, H, W]`). Borders are mirrored
+    with the edge repeated."""
     height, width = images.shape[1:3]
     rows, columns = np.arange(height)[:, None] + down, np.arange(width) + right
     top, left = np.floor(rows).astype(np.int64), np.floor(columns).astype(np.int64)

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions import blur, digital, weather
 from fedade.data.corruptions.pixels import ByteImages, Draws
+from fedade.data.dataset import kept_array
 
 Constants = tuple[float, ...]
-
 MAX_SEVERITY = 5
 """Severities run from 0, clean, to this."""
 
@@ -94,7 +93,6 @@ SMALLEST_SIDE, LARGEST_SIDE = 16, 128
 
 # Small enough for the processor's cache, large enough that calls cost little.
 _CHUNK = 128
-
 ALGORITHM_VERSION = 1
 """Raised whenever a corruption's pixels change, so that older cached images are not used again."""
 
@@ -171,20 +169,8 @@ def corrupted_pool(
         return corrupt(images, name, severity, seed)
     identity = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
     path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}.npy"
-    cached = _memory_map(path, images.shape)
-    if cached is None:
-        storage.write_array(path, corrupt(images, name, severity, seed))
-        cached = _memory_map(path, images.shape)
-    if cached is None:
-        raise FedadeError(f"cached images {path} cannot be read back; check the disk, or use another cache")
-    return cached
-
-
-def _memory_map(path: Path, shape: tuple[int, ...]) -> ByteImages | None:
-    """The array in the file, or None where the file is missing, cut short or another array."""
-    try:
-        array: ByteImages = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    is_ours = isinstance(array, np.memmap) and array.dtype == np.uint8 and array.shape == shape
-    return array if is_ours else None
+    return kept_array(
+        path,
+        lambda there: there.dtype == np.uint8 and there.shape == images.shape,
+        lambda: corrupt(images, name, severity, seed),
+    )

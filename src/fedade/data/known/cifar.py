@@ -21,7 +21,6 @@ _FILES10 = """
 31035526 md5:40351d587109b95175f43aff81a1287e test_batch
 158 md5:5ff9c542aee3614f3951f8cda6e48888 batches.meta
 """
-
 _FILES100 = """
 17630301 sha256:f1829aebf0555b7b80fdef79e0037d20ddf7672e640573a41f663cfb7781cbf4 train-00000-of-00005.parquet
 18163630 sha256:6574ee4f76d5174324079b3ac9c45276a6b6688acb249c7e78440b3a45cd2fd1 train-00001-of-00005.parquet
@@ -62,7 +61,6 @@ CIFAR10 = _cifar(
     "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     _FILES10,
 )
-
 CIFAR100 = _cifar(
     ParquetShards("img", "fine_label", 100),
     ("cifar100/cifar100", "cifar100", "datasets--uoft-cs--cifar100/snapshots/*/cifar100", "."),

@@ -12,10 +12,8 @@ from fedade.data.dataset import Dataset, Labelled
 from fedade.data.specs import BundledSpec
 
 bundled = OptionalModule("sklearn.datasets")  # takes a second to import, which every message on Flower would pay
-
 SENSOR_NOISE = 0.35
 """Standard deviation of the noise, on a scale where black is 0 and white is 1."""
-
 NUM_TRAIN = 700
 """Images on the training side; the others are streamed. Fixed, whatever the seed of a run."""
 

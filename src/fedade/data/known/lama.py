@@ -32,7 +32,6 @@ STREAMED = 100
 """Texts of a relation on the test side, as in the paper."""
 LABELLED = 480
 """Texts of a relation on the training side, where there are so many."""
-
 _SEEDS = Seeds(0)
 """The same texts on the same side for every run."""
 

@@ -195,8 +195,7 @@ def read_corruption(folder: Path, corruption: str, severity: int) -> NDArray[np.
             f"expected uint8 [{MAX_SEVERITY} severities x N, height, width, 3]"
         )
     per_severity = len(images) // MAX_SEVERITY
-    one_severity = images[(severity - 1) * per_severity : severity * per_severity]
-    return cast("NDArray[np.uint8]", one_severity)
+    return cast("NDArray[np.uint8]", images[(severity - 1) * per_severity : severity * per_severity])
 
 
 def read_corrupted_labels(folder: Path) -> NDArray[np.generic] | None:

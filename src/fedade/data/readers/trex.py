@@ -18,13 +18,9 @@ from fedade.core.importing import OptionalModule
 from fedade.data.download import damaged
 
 zstandard: Any = OptionalModule("zstandard", "text")
-
 COMPRESSED = ".zst"
-
 RELATIONS, FACTS, FOLDER = "relations.jsonl", "trex.jsonl", "TREx"
-
 PATTERNS, FURTHER = "pararel_patterns.jsonl", "lpaqa_trex_train.jsonl"
-
 MASK = "[MASK]"
 
 

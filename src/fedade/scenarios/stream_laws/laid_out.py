@@ -10,24 +10,20 @@ from fedade.scenarios.streams import Floats, Ints, ShiftStreams
 
 CONCENTRATION = 0.1
 """γ of RoTTA and δ of NOTE."""
-
 MOST_SLOTS = 100
 
 
 @dataclass(frozen=True)
 class LaidOutStreams(ShiftStreams):
-    """Labels in an order of their own, images of each class at random.
-
-    A batch's true class distribution is that of its labels.
-    """
+    """Labels in an order of their own, images of each class at random. A batch's true class distribution is that of its
+    labels."""
 
     @abstractmethod
     def labels_of(self, client: int) -> Ints:
         """All labels of a client in order, `[n T]`."""
 
     def prior(self, clients: Ints, timestep: int) -> Floats:
-        classes = np.arange(len(self.rows_by_class))
-        return np.asarray((self._batch(clients, timestep)[..., None] == classes).mean(1))
+        return np.asarray((self._batch(clients, timestep)[..., None] == np.arange(len(self.rows_by_class))).mean(1))
 
     def rows(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         labels = self._batch(clients, timestep)

@@ -34,10 +34,8 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class MarkovStreams(LaidOutStreams):
-    """A chain of its own for each client, whose heads are permuted; time order is kept within a batch.
-
-    Where labels do not shift classes are drawn anew and even; where inputs do not, they are clean.
-    """
+    """A chain of its own for each client, whose heads are permuted; time order is kept within a batch. Where labels do
+    not shift classes are drawn anew and even; where inputs do not, they are clean."""
 
     _chains: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Labels and corruptions of a client, `[n T]`, made when it is first asked for."""

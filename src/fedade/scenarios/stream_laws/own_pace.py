@@ -11,10 +11,8 @@ from fedade.scenarios.streams import Floats, Ints, ShiftStreams, client_schedule
 SLOWEST, FASTEST = 0.5, 2.0
 LATEST_START = 0.25
 """Share of the run."""
-
 LATE_SHARE = 0.5
 """Share of the clients that are not there from the start."""
-
 LAST_JOINS = 0.75
 """Share of the run after which nobody joins."""
 
@@ -37,10 +35,8 @@ class OwnPaceStreams(ShiftStreams):
 
 
 class LateStreams(ShiftStreams):
-    """As drift, but half of the clients, drawn by the seed, join one after the other at even distances.
-
-    A client meets its stream where the drift stands by then, with a state as deployed.
-    """
+    """As drift, but half of the clients, drawn by the seed, join one after the other at even distances. A client meets
+    its stream where the drift stands by then, with a state as deployed."""
 
     @staticmethod
     def joining(settings: ScenarioSettings, seeds: Seeds) -> Ints:
