@@ -35,10 +35,8 @@ def scaled_back(uplink: Named, shared: Named, bound: float) -> Named:
     if moved <= bound:
         return uplink
     kept = bound / moved
-    return {
-        name: shared[name] + (value - shared[name]) * kept if name in shared else value
-        for name, value in uplink.items()
-    }
+    nearer = {name: start + (uplink[name] - start) * kept for name, start in shared.items() if name in uplink}
+    return {**uplink, **nearer}
 
 
 def learnt_bound(distances: Sequence[float], recent: Sequence[float], factor: float, clients: int) -> float:

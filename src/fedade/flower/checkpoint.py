@@ -85,9 +85,8 @@ def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
             f"{path} has format {form_there} of fedade {writer}, this is format {FORMAT} of fedade {__version__}; "
             "continue it with the version that wrote it"
         )
-    members = [
-        Member(**plain, downlink=below(named, f"downlink/{plain['number']}/")) for plain in content.pop("members")
-    ]
+    known = content.pop("members")
+    members = [Member(**one, downlink=below(named, f"downlink/{one['number']}/")) for one in known]
     return Progress(shared=tree_like(form, below(named, "shared/")), **content), members
 
 

@@ -114,11 +114,8 @@ def whole_trace(
 
 def rows_of(tables: Sequence[pa.Table]) -> list[PlainRow]:
     """The rows of stored tables, without what a row does not have."""
-    return [
-        {name: value for name, value in row.items() if value is not None}
-        for table in tables
-        for row in table.to_pylist()
-    ]
+    rows = (row for table in tables for row in table.to_pylist())
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
 def stored_rows(rows: Sequence[PlainRow]) -> pa.Table:

@@ -170,11 +170,8 @@ class FlowerTask(StrictSettings):
 
     def as_plain(self) -> dict[str, Any]:
         """As written to the app's configuration file."""
-        return {
-            **self.experiment.as_plain(),
-            "flower": self.flower.model_dump(mode="json"),
-            "deployment": self.deployment,
-        }
+        beside = self.model_dump(mode="json", include={"flower", "deployment"})
+        return {**self.experiment.as_plain(), **beside}
 
 
 def end_as_setting(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,9 +90,8 @@ class Store:
 
     def _watched(self, named: Named) -> Tree:
         """What the monitor remembers; nothing where this one remembers other things than was stored."""
-        expected, found = (
-            {name: leaf.shape for name, leaf in side.items()} for side in (named_leaves(self.watched_form), named)
-        )
+        sides = (named_leaves(self.watched_form), named)
+        expected, found = ({name: leaf.shape for name, leaf in side.items()} for side in sides)
         return tree_like(self.watched_form, named) if named and expected == found else ()
 
     def cursor_at(self, turn: int) -> str:
@@ -109,9 +108,8 @@ class Store:
             named["inputs"] = opened.inputs
             named |= {f"plan/{name}": value for name, value in opened.plan.items()}
             named |= {} if opened.hidden is None else {f"hidden/{k}": v for k, v in opened.hidden._asdict().items()}
-            content["opened"] = {
-                name: getattr(opened, name) for name in ("timestep", "observe_key", "accuracy_pre", "passes")
-            }
+            plain = ("timestep", "observe_key", "accuracy_pre", "passes")
+            content["opened"] = {name: getattr(opened, name) for name in plain}
         # Private: it holds the client's last batch.
         storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(content)}, private=True)
 

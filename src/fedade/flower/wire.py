@@ -119,9 +119,8 @@ def read_answer(content: RecordDict) -> Answer:
         fields = content.config_records[_CONFIG]
         row = None
         if "row.timestep" in fields:
-            measures: Any = {
-                name.removeprefix("measure."): value for name, value in fields.items() if name.startswith("measure.")
-            }
+            measured = [name for name in fields if name.startswith("measure.")]
+            measures: Any = {name.removeprefix("measure."): fields[name] for name in measured}
             row = ReportedRow(_whole(fields["row.timestep"]), _whole(fields["row.samples"]), measures)
         return Answer(
             TurnOutcome(str(fields["outcome"])),

@@ -56,9 +56,8 @@ def live_page(folder: Path) -> bytes:
             told = cell.info.labels
             labels = ((name, names.title(name, told[name])) for name in _SCENARIO if name in told)
             scenes.setdefault(tuple(labels), []).append(known)
-    packed = pack(
-        [Scene(dict(labels), [recording for recording, _ in members]) for labels, members in scenes.items()], tiers=()
-    )
+    shown = [Scene(dict(labels), [recording for recording, _ in members]) for labels, members in scenes.items()]
+    packed = pack(shown, tiers=())
     page = Page(
         title=folder.resolve().name,
         question=_QUESTION,

@@ -89,11 +89,8 @@ def _refuse_other_version(folder: Path) -> None:
 def finish_run(folder: Path, done: CellsRun) -> Run:
     """Write what a run leaves besides its cells, of all that have a result."""
     finished = [cell for cell, status in done.cells if status.state == "done"]
-    results = tuple(
-        status.result._replace(method=str(cell.labels["row"]))
-        for cell, status in done.cells
-        if status.result is not None
-    )
+    found = [(str(cell.labels["row"]), status.result) for cell, status in done.cells]
+    results = tuple(result._replace(method=row) for row, result in found if result is not None)
     ended = Run(folder, results, tuple(done.failed))
     if finished:
         trace.write(folder / "trace.parquet", trace.concatenate([_named_trace(folder, cell) for cell in finished]))

@@ -55,16 +55,13 @@ def answer_table(rows: Mapping[str, Mapping[str, float]], oracles: Collection[st
     known = [name for name in _COLUMNS if any(name in measures for measures in rows.values())]
     if not known:
         return None
-    best = {
-        name: _best(name, [rows[row][name] for row in rows if row not in oracles and name in rows[row]])
-        for name in known
-    }
+    ranked = [measures for method, measures in rows.items() if method not in oracles]
+    best = {name: _best(name, [measures[name] for measures in ranked if name in measures]) for name in known}
 
     def row(method: str, measures: Mapping[str, float]) -> TableRow:
-        values = [(measures.get(name), best[name]) for name in known]
-        ranked = method not in oracles
-        cells = [TableCell(value, best=ranked and value is not None and value == top) for value, top in values]
-        return TableRow(method, tuple(cells), not ranked)
+        values, oracle = [(measures.get(name), best[name]) for name in known], method in oracles
+        cells = [TableCell(value, best=not oracle and value is not None and value == top) for value, top in values]
+        return TableRow(method, tuple(cells), oracle)
 
     heading = f"{title}: the answers" if title else "The answers"
     return Table(heading, tuple(_COLUMNS[name] for name in known), tuple(row(*item) for item in rows.items()), (_NOTE,))

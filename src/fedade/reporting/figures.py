@@ -30,9 +30,8 @@ class Chart(NamedTuple):
 def figures(table: pa.Table) -> Figures:
     """All charts that this trace can fill, by file name."""
     methods = list(dict.fromkeys(trace.column(table, "method").tolist()))
-    return {
-        name: chart.draw(table, methods) for name, chart in CHARTS.items() if chart.columns <= set(table.column_names)
-    }
+    there = set(table.column_names)
+    return {name: chart.draw(table, methods) for name, chart in CHARTS.items() if chart.columns <= there}
 
 
 def save(drawn: Figures, folder: Path) -> None:

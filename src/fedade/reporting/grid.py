@@ -47,13 +47,10 @@ class Grid:
     outcomes: Mapping[tuple[Key, Key, Label], Outcome]
 
     def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
-        places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
-        outcomes = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
-        return {
-            place: outcome.result
-            for place, outcome in outcomes.items()
-            if outcome is not None and outcome.result is not None
-        }
+        places = [(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds]
+        outcomes = [self.outcomes[place] for place in places if place in self.outcomes]
+        results = [(scenario_of(one), one.labels["seed"], one.result) for one in outcomes]
+        return {(scenario, seed): result for scenario, seed, result in results if result is not None}
 
     def results(self, row: Key) -> list[Result]:
         return list(self.finished(row).values())

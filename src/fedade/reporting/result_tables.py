@@ -174,10 +174,8 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
     headings = [Column(heading, form) for heading in columns.values()]
     headings += [Column("mean", form)] * spec.mean + [Column("share of the oracle's gain, %", "z.0f")] * spec.share
     headings += [Column("average rank")] * spec.rank + [Column("mean rate", ".2g")] * spec.rate
-    body = [
-        TableRow(title(row), (*(cell(row, column) for column in columns), *added(row)), pivot.oracle(row))
-        for row in row_names
-    ]
+    cells = {row: (*(cell(row, column) for column in columns), *added(row)) for row in row_names}
+    body = [TableRow(title(row), own, pivot.oracle(row)) for row, own in cells.items()]
     return markdown_table(Table("", tuple(headings), tuple(body)))
 
 
@@ -206,10 +204,9 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
             for name in (first, second)
         )
         common = [case for case in ours if case in theirs]
-        test = paired([ours[case] for case in common], [theirs[case] for case in common])
-        means = [
-            TableCell(float(np.mean([side[case] for case in common])) if common else None) for side in (ours, theirs)
-        ]
+        values = [[side[case] for case in common] for side in (ours, theirs)]
+        means = [TableCell(float(np.mean(own)) if common else None) for own in values]
+        test = paired(*values)
         difference = TableCell(test.difference, low=test.low, high=test.high)
         return TableRow(title, (*means, difference, TableCell(test.t_test), TableCell(test.pairs)))
 

@@ -178,10 +178,9 @@ def _status(entry: Entry) -> str:
 def _failures(grid: Grid) -> list[str]:
     """Why cells failed: a line for every row and reason."""
     titles = row_names(grid.rows)
-    counts = Counter(
-        (titles[row], outcome.failure) for (_, row, _), outcome in grid.outcomes.items() if outcome.failure is not None
-    )
-    return [f"Failed: {name}, cells: {count}, reason: {reason}" for (name, reason), count in counts.items()]
+    counts = Counter((titles[row], outcome.failure) for (_, row, _), outcome in grid.outcomes.items())
+    failed = [(name, reason, count) for (name, reason), count in counts.items() if reason is not None]
+    return [f"Failed: {name}, cells: {count}, reason: {reason}" for name, reason, count in failed]
 
 
 def row_names(rows: Sequence[Key]) -> dict[Key, str]:

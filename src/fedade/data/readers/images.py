@@ -141,12 +141,8 @@ class ImageFolder:
             paths, labels = _at(paths, ~held_out), labels[~held_out]
         else:
             test_paths, test_labels = _labelled(test, class_names)
-        return ImageReading(
-            folder,
-            tuple(class_names),
-            from_files(paths, labels, self.size),
-            from_files(test_paths, test_labels, self.size),
-        )
+        sides = from_files(paths, labels, self.size), from_files(test_paths, test_labels, self.size)
+        return ImageReading(folder, tuple(class_names), *sides)
 
 
 def _train(folder: Path) -> Path:
@@ -203,17 +199,10 @@ class TinyFolder:
         if len(wnids) != self.num_classes:
             raise FedadeError(f"{folder / 'wnids.txt'} lists {len(wnids)} classes; expected {self.num_classes}")
         label_of = {wnid: label for label, wnid in enumerate(wnids)}
-        train = [
-            (path, label)
-            for wnid, label in label_of.items()
-            for path in sorted(folder.glob(f"train/{wnid}/images/*.JPEG"))
-        ]
-        return ImageReading(
-            folder,
-            tuple(wnids),
-            _unpacked(train, folder / "train"),
-            _unpacked(_validation(folder, label_of), folder / "val"),
-        )
+        images = {label: sorted(folder.glob(f"train/{wnid}/images/*.JPEG")) for wnid, label in label_of.items()}
+        rows = [(path, label) for label, paths in images.items() for path in paths]
+        train, test = _unpacked(rows, folder / "train"), _unpacked(_validation(folder, label_of), folder / "val")
+        return ImageReading(folder, tuple(wnids), train, test)
 
 
 def _validation(folder: Path, label_of: dict[str, int]) -> list[tuple[Path, int]]:

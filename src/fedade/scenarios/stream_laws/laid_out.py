@@ -69,9 +69,8 @@ class CorrelatedStreams(LaidOutStreams):
             times, one = range(1, self.num_timesteps + 1), np.array([client])
             mean = np.mean([ShiftStreams.prior(self, one, time)[0] for time in times], axis=0)
             total = self.settings.samples * self.num_timesteps
-            self._labels[client] = correlated_labels(
-                whole_counts(mean, total), self.seeds.generator("correlated", client=client)
-            )
+            draws = self.seeds.generator("correlated", client=client)
+            self._labels[client] = correlated_labels(whole_counts(mean, total), draws)
         return self._labels[client]
 
 
