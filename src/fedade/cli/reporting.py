@@ -10,8 +10,8 @@ from fedade.cli.options import TRACKER_NAMES, loading, writable_folder
 from fedade.core.errors import FedadeError
 from fedade.core.paths import require_folder
 
-Folder = Annotated[Path, typer.Argument(metavar="RUN_OR_SUITE", callback=require_folder, help="Finished or not.")]
-Folders = Annotated[
+RunOrSuite = Annotated[Path, typer.Argument(metavar="RUN_OR_SUITE", callback=require_folder, help="Finished or not.")]
+RunsOrSuites = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN_OR_SUITE...", callback=lambda given: [*map(require_folder, given)], help="Finished or not."
@@ -20,7 +20,7 @@ Folders = Annotated[
 
 
 def report_command(
-    folders: Folders,
+    folders: RunsOrSuites,
     table: Annotated[str | None, typer.Option(help="Print the tables instead: text, markdown, latex or csv.")] = None,
 ) -> None:
     """Write the report page of runs and suites again, and the figures of runs, from what their folders hold."""
@@ -31,7 +31,7 @@ def report_command(
 
 
 def export_command(
-    folder: Folder,
+    folder: RunOrSuite,
     to: Annotated[str, typer.Option(help=f"{TRACKER_NAMES}.")],
     out: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ def export_command(
 
 
 def watch_command(
-    folder: Folder,
+    folder: RunOrSuite,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 0,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
@@ -71,7 +71,7 @@ DOCS = Path("docs") / "results"
 
 @results.command("add")
 def add_command(
-    folders: Folders,
+    folders: RunsOrSuites,
     files: ResultsFolder = DOCS,
     name: Annotated[str | None, typer.Option(help="Name of the file.", show_default="the suite's")] = None,
 ) -> None:
