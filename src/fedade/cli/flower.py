@@ -129,8 +129,8 @@ def superlink_command(
 ) -> None:
     """Run a SuperLink that nodes with a registered key can reach, and nobody else; for a service manager."""
     with loading():
-        from fedade.flower.services import LinkService
-    LinkService(certificates.resolve(), home.resolve(), host, port, local_port).run()
+        from fedade.flower.services import run_superlink
+    run_superlink(certificates.resolve(), home.resolve(), host, port, local_port)
 
 
 @app.command("node")

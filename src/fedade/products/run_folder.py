@@ -64,8 +64,12 @@ def run(
     cells, identity = cells_of(experiment), experiment.identity()
     claim(folder, CONFIG, identity, write=False)
     todo = unfinished(cells, folder, retry_failed=True)
-    if todo:
-        _refuse_other_version(folder)
+    before = (_provenance(folder).get("versions") or {}).get("fedade")
+    if todo and before not in (__version__, None):  # one table of results is one version's
+        raise FedadeError(
+            f"{folder} was begun with fedade {before}, this is {__version__}; finish it with that version, or choose "
+            "another folder with --out"
+        )
     jobs = min(jobs, max(1, len(todo)))
     with executor_of("local", jobs, experiment.execution.on_gpu, listener, testbed) as executor:
         for error in prepare(todo, executor):
@@ -74,16 +78,6 @@ def run(
         if not (folder / "provenance.json").exists():
             storage.write_json(folder / "provenance.json", provenance(experiment.execution.device))
         return finish_run(folder, run_cells(cells, folder, executor, listener, retry_failed=True))
-
-
-def _refuse_other_version(folder: Path) -> None:
-    """One table of results is one version's."""
-    before = (_provenance(folder).get("versions") or {}).get("fedade")
-    if before not in (__version__, None):
-        raise FedadeError(
-            f"{folder} was begun with fedade {before}, this is {__version__}; finish it with that version, or choose "
-            "another folder with --out"
-        )
 
 
 def finish_run(folder: Path, done: CellsRun) -> Run:
@@ -119,9 +113,9 @@ def _title(experiment: Experiment) -> str:
 
 
 def _results_in(folder: Path) -> list[Result]:
-    if not (folder / "summary.json").is_file():
-        raise FedadeError(f"{folder} holds no finished run; finish it with `fedade run --resume {folder}`")
     path = folder / "summary.json"
+    if not path.is_file():
+        raise FedadeError(f"{folder} holds no finished run; finish it with `fedade run --resume {folder}`")
     try:
         return [Result(**result) for result in storage.read_json(path)["results"]]
     except (KeyError, TypeError) as error:

@@ -31,7 +31,13 @@ MEASURES_VERSION = 1
 
 def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSettings, store: Path) -> Deployment:
     """The deployment of a model that was brought, on the CPU: measured, or read from the store or from its file."""
-    check_settings(settings)
+    if settings.train_size is not None:
+        raise FedadeError("scenario.train_size: nothing is trained with scenario.pretraining none; set it to null")
+    if settings.source != "uniform":
+        raise FedadeError(
+            f"scenario.source: {settings.source} shapes training data, and nothing is trained with "
+            "scenario.pretraining none; leave it out"
+        )
     model = own_model(settings.model)
     set_threads(sum(value.numel() for value in model.parameters()))
     make = _from_file if settings.model.startswith(FILE) else _measured
@@ -50,17 +56,6 @@ def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSetting
             stacklevel=2,
         )
     return deployment
-
-
-def check_settings(settings: ScenarioSettings) -> None:
-    """Refuse what only a model that is trained here has."""
-    if settings.train_size is not None:
-        raise FedadeError("scenario.train_size: nothing is trained with scenario.pretraining none; set it to null")
-    if settings.source != "uniform":
-        raise FedadeError(
-            f"scenario.source: {settings.source} shapes training data, and nothing is trained with "
-            "scenario.pretraining none; leave it out"
-        )
 
 
 def own_model(name: str) -> nn.Module:

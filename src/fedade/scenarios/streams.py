@@ -121,12 +121,7 @@ class ShiftStreams:
         shape = (len(clients), self.settings.samples)
         return np.broadcast_to(names[:, None], shape), np.broadcast_to(severities[:, None], shape)
 
-    def _gathered(
-        self,
-        conditions: tuple[Ints, Ints],
-        rows: Ints,
-        take: Callable[[str, int, Ints], Tensor],
-    ) -> Tensor:
+    def _gathered(self, conditions: tuple[Ints, Ints], rows: Ints, take: Callable[[str, int, Ints], Tensor]) -> Tensor:
         """Something of every row, `[C, n, ...]`, taken once for samples under the same corruption and severity."""
         names, severities = (values.ravel() for values in conditions)
         names = np.where(severities > 0, names, 0)
