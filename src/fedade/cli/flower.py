@@ -9,7 +9,7 @@ import typer
 
 from fedade.cli.options import DEFAULT, DataDir, Json, Set, What, loading, writable_file, writable_folder
 from fedade.core.errors import FedadeError
-from fedade.flower.names import CONNECTION, DAYS
+from fedade.flower import CONNECTION, DAYS
 
 app = typer.Typer(
     help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True, add_completion=False

@@ -3,7 +3,7 @@
 import json
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ from fedade.cli.options import (
     writable_folder,
 )
 from fedade.core.errors import FedadeError
+from fedade.core.paths import CONFIG
 
 if TYPE_CHECKING:
     from fedade.experiments.settings import Experiment
@@ -47,11 +48,14 @@ def run_command(
     """Run methods on a scenario; without arguments, the main comparison on the default data."""
     with loading():
         from fedade.cli.choosing import settings_with
+        from fedade.core import storage
         from fedade.experiments.assignments import refuse_idle
         from fedade.experiments.presets import PRESETS, settings_from
         from fedade.experiments.settings import experiment_from
 
-        settings, folder = _resumed(resume) if resume else (settings_from(what), out)
+        if resume and not (resume / CONFIG).is_file():
+            raise FedadeError(f"--resume {resume}: there is no run in this folder (no {CONFIG})")
+        settings, folder = (storage.read_yaml(resume / CONFIG), resume) if resume else (settings_from(what), out)
         if method:
             settings["methods"] = method
         if seed:
@@ -73,15 +77,6 @@ def run_command(
         typer.echo(f"fedade: {cell.title} failed: {status.reason}", err=True)
     if done.failed:
         raise typer.Exit(1)
-
-
-def _resumed(folder: Path) -> tuple[dict[str, Any], Path]:
-    from fedade.core import storage
-    from fedade.core.paths import CONFIG
-
-    if not (folder / CONFIG).is_file():
-        raise FedadeError(f"--resume {folder}: there is no run in this folder (no {CONFIG})")
-    return storage.read_yaml(folder / CONFIG), folder
 
 
 def _print_run(experiment: "Experiment", done: "Run") -> None:

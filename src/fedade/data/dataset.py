@@ -178,7 +178,9 @@ def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache
     that is named by the texts, the tokeniser and the limit.
     """
     parts = (dataset.train, dataset.test)
-    path = cache / f"{dataset.name}-{_key(parts, tokeniser, max_tokens)}.npy"
+    content = [[part.texts, part.focus, part.questions] for part in parts]
+    identity = json.dumps([FORMAT_VERSION, tokeniser.fingerprint, max_tokens, content])
+    path = cache / f"{dataset.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npy"
     number = sum(map(len, parts))
     rows: NDArray[np.int32] = kept_array(
         path,
@@ -193,12 +195,6 @@ def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache
     train, test = np.split(rows, [len(dataset.train)])
     sides = Labelled(train, dataset.train.labels), Labelled(test, dataset.test.labels)
     return Dataset(dataset.name, dataset.class_names, *sides, dataset.partial)
-
-
-def _key(parts: Sequence[LabelledTexts], tokeniser: Tokeniser, max_tokens: int) -> str:
-    content = [[part.texts, part.focus, part.questions] for part in parts]
-    identity = [FORMAT_VERSION, tokeniser.fingerprint, max_tokens, content]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
 def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:

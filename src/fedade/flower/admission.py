@@ -21,8 +21,8 @@ from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign,
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError, first_line
+from fedade.flower import CLIENT_NAME
 from fedade.flower.certificates import APP_KEY, CA, NODES, TRUSTED, load_ssh_key
-from fedade.flower.names import CLIENT_NAME
 from fedade.flower.settings import read_task
 
 NODES_VARIABLE = "FEDADE_NODES"

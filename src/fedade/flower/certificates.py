@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
-from fedade.flower.names import CLIENT_NAME
+from fedade.flower import CLIENT_NAME
 
 x509: Any = OptionalModule("cryptography.x509", "flower")
 hashes: Any = OptionalModule("cryptography.hazmat.primitives.hashes", "flower")

@@ -70,7 +70,11 @@ def save(folder: Path, progress: Progress, members: list[Member]) -> None:
     plain = [{name: value for name, value in vars(member).items() if name not in _OF_THE_MOMENT} for member in members]
     content |= {"members": plain, "format": FORMAT, "written_by": __version__}
     storage.save_tensors(folder / FILE, named, {"progress": json.dumps(content)})
-    _join_rows(folder)
+    files = sorted(folder.glob("rows-*.parquet"))
+    if len(files) > MOST_FILES:  # a kill in between leaves rows twice, of which a trace takes one
+        trace.write(files[-1], stored_rows(rows_of([trace.read(path) for path in files])))
+        for path in files[:-1]:
+            path.unlink(missing_ok=True)
 
 
 def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
@@ -94,15 +98,6 @@ def rows(folder: Path, turn: int) -> list[PlainRow]:
     """All rows up to a turn; later ones are leftovers of a kill."""
     kept = [path for path in sorted(folder.glob("rows-*.parquet")) if int(path.stem.removeprefix("rows-")) <= turn]
     return rows_of([trace.read(path) for path in kept])
-
-
-def _join_rows(folder: Path) -> None:
-    """Make one file of many; a kill in between leaves rows twice, of which a trace takes one."""
-    files = sorted(folder.glob("rows-*.parquet"))
-    if len(files) > MOST_FILES:
-        trace.write(files[-1], stored_rows(rows_of([trace.read(path) for path in files])))
-        for path in files[:-1]:
-            path.unlink(missing_ok=True)
 
 
 def shared_after(run: Path, form: Tree) -> Tree:

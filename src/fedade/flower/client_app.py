@@ -21,8 +21,8 @@ from fedade.core.importing import only_imports
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
+from fedade.flower import CLIENT_NAME, numbered_name
 from fedade.flower.bundle import read_bundle
-from fedade.flower.names import CLIENT_NAME, numbered_name
 from fedade.flower.privacy import clipped
 from fedade.flower.settings import CONFIG, FlowerSettings, FlowerTask, PartitionStream, read_task
 from fedade.flower.snapshots import Store, inherited
@@ -63,6 +63,7 @@ class Identity:
         state = node_config.get("state-dir") or run_config.get("state-dir") or platformdirs.user_state_dir("fedade")
         stream, labelled = node_config.get("stream"), node_config.get("labelled")
         deployment = node_config.get("deployment") or run_config.get("deployment")
+        imports = str(node_config.get("imports") or "")
         return cls(
             name,
             Path(str(state)) / name,
@@ -70,7 +71,7 @@ class Identity:
             Path(str(labelled)) if labelled else None,
             Path(str(deployment)) if deployment else None,
             None if partition is None else int(partition),
-            _modules(str(node_config.get("imports") or "")),
+            None if imports == ANYTHING else tuple(imports.replace(",", " ").split()),
         )
 
     def state_of(self, run: str) -> Path:
@@ -89,10 +90,6 @@ class Identity:
                 "flower.clients"
             )
         return settings.clients.index(self.name)
-
-
-def _modules(named: str) -> tuple[str, ...] | None:
-    return None if named == ANYTHING else tuple(word for word in named.replace(",", " ").split() if word)
 
 
 log = logging.getLogger("flwr.fedade")

@@ -10,9 +10,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedade.core.errors import FedadeError
+from fedade.flower import CLIENT_NAME
 from fedade.flower.delivery import Mailbox
 from fedade.flower.members import Member, Roster
-from fedade.flower.names import CLIENT_NAME
 from fedade.flower.wire import HELLO, TURN, content_bytes, message_bytes, one_line
 
 log = logging.getLogger("flwr.fedade")

@@ -17,12 +17,12 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import Report
 from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.settings import merged
+from fedade.flower import CONNECTION, DAYS, numbered_name
 from fedade.flower.admission import NODES_VARIABLE, register_keys
 from fedade.flower.bundle import write_app
 from fedade.flower.certificates import CA, LOOPBACK, SERVER, SERVER_KEY, NodeFiles, make_certificates
 from fedade.flower.client_app import ANYTHING
 from fedade.flower.flwr_commands import refuse_failed, run_status, submit
-from fedade.flower.names import CONNECTION, DAYS, numbered_name
 from fedade.flower.overview import STATUS, read_status
 from fedade.flower.processes import Process, ProcessGroup, Supervised, ended_by_signals, flower_program
 from fedade.flower.settings import FlowerTask, task_from

@@ -46,7 +46,6 @@ from fedade.flower.wire import (
     Forms,
     Instruction,
     Named,
-    ReportedRow,
     TurnOutcome,
     content_bytes,
     digest,
@@ -210,7 +209,16 @@ class Server:
             return None
         if answer.restarted:
             log.warning("%s lost its state, and began afresh", member.name)
-        return answer if self._believes_row(member, answer.row, told.timestep) else replace(answer, row=None)
+        closed = member.timestep if member.timestep != told.timestep else 0
+        try:
+            if answer.row is not None:
+                widths = widths_of(self.forms.plan, self.deployment.num_classes)
+                check_row(answer.row, closed, widths, self.task.flower)
+        except FedadeError as error:
+            count(self.progress.refused, member.name)
+            log.warning("row of %s refused: %s", member.name, one_line(error))
+            return replace(answer, row=None)
+        return answer
 
     def _read(self, content: RecordDict, told: Instruction) -> Answer:
         """The answer in a message, if it is one to what this client was told, and of a size that it may have."""
@@ -220,18 +228,6 @@ class Server:
         if answer.nonce != told.nonce:
             raise FedadeError("it answers another message")
         return answer
-
-    def _believes_row(self, member: Member, row: ReportedRow | None, timestep: int) -> bool:
-        """Whether the trace may have what a client tells of the timestep that it closes."""
-        closed = member.timestep if member.timestep != timestep else 0
-        try:
-            if row is not None:
-                check_row(row, closed, widths_of(self.forms.plan, self.deployment.num_classes), self.task.flower)
-        except FedadeError as error:
-            count(self.progress.refused, member.name)
-            log.warning("row of %s refused: %s", member.name, one_line(error))
-            return False
-        return True
 
     def _settle(self, member: Member, answer: Answer, timestep: int) -> None:
         """An answer that counts: the client has finished its last round, and is where the turn put it."""

@@ -56,7 +56,9 @@ class Client:
     def take_turn(self, told: Instruction, then: AfterTurn = lambda *_: None) -> Answer:
         """Finish the last round, close the last timestep, open the next, take part in the round; then remember. What
         was remembered, `then` is told."""
-        before, restarted = self._state_at(told.base)
+        found = None if told.base == BEGINNING else self.store.load(told.base)
+        before = found or self.beginning or Snapshot(self.store.form)
+        restarted = found is None and told.base != BEGINNING
         shared = self._shared_of(told.shared if told.version else {})
         now = self._personalised(before, shared, told.downlink)
         row, outcome = None, TurnOutcome.done
@@ -99,11 +101,6 @@ class Client:
                 storage.write_array(place / f"{Path(now.cursor).stem}.npy", answered)
             except FedadeError as error:  # who reads predictions must not stop who learns
                 log.error("predictions of %s are not written: %s", now.cursor, error)
-
-    def _state_at(self, base: int) -> tuple[Snapshot, bool]:
-        """The state to continue from, and whether it had to begin afresh although the server knows of an earlier."""
-        found = None if base == BEGINNING else self.store.load(base)
-        return found or self.beginning or Snapshot(self.store.form), found is None and base != BEGINNING
 
     def _shared_of(self, sent: Named) -> Shared:
         """The shared layers that a server sent; none: those deployed."""

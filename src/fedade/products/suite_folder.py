@@ -94,7 +94,9 @@ def write_suite_report(folder: Path) -> Path:
     done = [record for record in ended if record.status.state == "done"]
     if not done:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench {suite.name} --out {folder}` first")
-    groups = _by_scenario(done)
+    groups: dict[Key, list[Record]] = {}
+    for record in done:
+        groups.setdefault(scenario_of(record.outcome), []).append(record)
     packed = pack([_scene(members) for members in groups.values()])
     content = Page(
         title=f"{suite.name}: {suite.summary}",
@@ -120,13 +122,6 @@ def _suite_in(folder: Path) -> Suite:
             f"fedade {__version__}; report it with the version that made it"
         )
     return suite_of(str(stored.get("suite")))
-
-
-def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
-    groups: dict[Key, list[Record]] = {}
-    for record in done:
-        groups.setdefault(scenario_of(record.outcome), []).append(record)
-    return groups
 
 
 def _scene(members: Sequence[Record]) -> Scene:

@@ -197,18 +197,13 @@ def accuracy_against(panels: Sequence[Panel], title: str) -> Figure:
     figure = Figure(figsize=(4.2 * len(panels), 3.8), layout="constrained")
     drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, panel in zip(drawn, panels, strict=True):
-        _draw(axes, panel)
+        for curve in panel.curves:
+            points = (curve.settings, curve.means, curve.deviations)
+            axes.errorbar(*points, label=curve.name, marker="o", markersize=4, capsize=2)
+        axes.set(xscale="log", xlabel=panel.setting)
+        axes.grid(alpha=0.3)
+        if panel.curves:
+            axes.legend(fontsize=8)
     drawn[0].set_ylabel("accuracy after adaptation (%)")
     figure.suptitle(title, fontsize=10)
     return figure
-
-
-def _draw(axes: Axes, panel: Panel) -> None:
-    for curve in panel.curves:
-        axes.errorbar(
-            curve.settings, curve.means, curve.deviations, label=curve.name, marker="o", markersize=4, capsize=2
-        )
-    axes.set(xscale="log", xlabel=panel.setting)
-    axes.grid(alpha=0.3)
-    if panel.curves:
-        axes.legend(fontsize=8)

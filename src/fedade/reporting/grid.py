@@ -48,9 +48,8 @@ class Grid:
 
     def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
         places = [(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds]
-        outcomes = [self.outcomes[place] for place in places if place in self.outcomes]
-        results = [(scenario_of(one), one.labels["seed"], one.result) for one in outcomes]
-        return {(scenario, seed): result for scenario, seed, result in results if result is not None}
+        results = [(place, self.outcomes[place].result) for place in places if place in self.outcomes]
+        return {(scenario, seed): result for (scenario, _, seed), result in results if result is not None}
 
     def results(self, row: Key) -> list[Result]:
         return list(self.finished(row).values())

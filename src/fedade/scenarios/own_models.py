@@ -3,6 +3,7 @@
 import inspect
 import json
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def weights_digest(settings: ScenarioSettings) -> str | None:
 
 def _digest(model: nn.Module, settings: ScenarioSettings) -> str:
     file = _file_and_factory(settings.model)[0].read_bytes() if settings.model.startswith(FILE) else b""
-    return digest(*tensor_bytes(model.state_dict()), repr(model).encode(), *(map(_source, _classes(model))), file)
+    return digest(*tensor_bytes(model.state_dict()), repr(model).encode(), *_code(model), file)
 
 
 def _file_and_factory(name: str) -> tuple[Path, str]:
@@ -128,19 +129,15 @@ def _measured(model: nn.Module, parts: Partition, settings: ScenarioSettings, st
     return deployment
 
 
-def _classes(model: nn.Module) -> list[type]:
-    """The classes of a model's modules that its users may change, in the order of their names."""
-    kinds = {type(module) for module in model.modules()}
-    own = (kind for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "fedade"))
-    return sorted(own, key=lambda kind: (kind.__module__, kind.__qualname__))
-
-
-def _source(kind: type) -> bytes:
-    """The text of a class, so that a changed forward pass is noticed; its name where there is no text."""
-    try:
-        return inspect.getsource(kind).encode()
-    except (OSError, TypeError):
-        return f"{kind.__module__}:{kind.__qualname__}".encode()
+def _code(model: nn.Module) -> Iterator[bytes]:
+    """The text of the classes of a model's modules that its users may change, so that a changed forward pass is
+    noticed; the name of one without a text."""
+    for kind in sorted(set(map(type, model.modules())), key=lambda kind: (kind.__module__, kind.__qualname__)):
+        if kind.__module__.partition(".")[0] not in ("torch", "fedade"):
+            try:
+                yield inspect.getsource(kind).encode()
+            except (OSError, TypeError):
+                yield f"{kind.__module__}:{kind.__qualname__}".encode()
 
 
 def identified(settings: ScenarioSettings) -> ScenarioSettings:

@@ -27,10 +27,9 @@ def glass_blur(images: ByteImages, draws: Draws, sigma: float, passes: int) -> B
 def pull_pixels(images: ByteImages, down: NDArray[np.int64], right: NDArray[np.int64]) -> ByteImages:
     """Each pixel takes the value found `down`, `right` of it; both are `[N, H, W]` and -1 or 0.
 
-    The reference walks from the last pixel to the first and means to swap two pixels, but its swap
-    assigns through NumPy views, so the value is copied one way. As sources lie above or to the left,
-    where the walk has not been yet, the whole walk is this one gather. It leaves out the first two
-    rows and columns.
+    The reference walks from the last pixel to the first and means to swap two pixels, but its swap assigns through
+    NumPy views, so the value is copied one way. As sources lie above or to the left, where the walk has not been yet,
+    the whole walk is this one gather. It leaves out the first two rows and columns.
     """
     height, width = images.shape[1:3]
     moves = np.zeros((height, width), dtype=np.int64)

@@ -138,9 +138,8 @@ def _wet_sheen(liquid: ByteImages) -> Unit:
 def frost_textures() -> ByteImages:
     """Five frosted panes, `[5, 200, 200, 3]`, the same on every call.
 
-    Each is made at the size of a photograph, from feathers of ice (branching strokes) on a pane of
-    ridged fractal noise with thinner and thicker places, and is then scaled by 0.2 like the official
-    photographs.
+    Each is made at the size of a photograph, from feathers of ice (branching strokes) on a pane of ridged fractal noise
+    with thinner and thicker places, and is then scaled by 0.2 like the official photographs.
     """
     with _BUILDING:
         return _textures()

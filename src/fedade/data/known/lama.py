@@ -74,15 +74,12 @@ def lama_trex(trex: Trex, form: TextInput) -> TextDataset:
 
 
 def _examples(relation: Relation, facts: Sequence[Fact], form: TextInput, origin: str) -> list[_Example]:
-    patterns = [relation.template] if form == "template" else _nameless(relation)
+    patterns: Sequence[str] = (relation.template,)
+    if form != "template" and relation.paraphrases:  # without those that name the relation, if there are others
+        nameless = [one for one in relation.paraphrases if relation.label.lower() not in one.lower()]
+        patterns = nameless or relation.paraphrases
     draws = _SEEDS.generator(f"{origin}-pattern", relation=relation.number).random(len(facts))
     return [_example(fact, patterns[int(draw * len(patterns))], form) for fact, draw in zip(facts, draws, strict=True)]
-
-
-def _nameless(relation: Relation) -> Sequence[str]:
-    """The relation's patterns, without those that name it if there are others."""
-    patterns = relation.paraphrases or (relation.template,)
-    return [pattern for pattern in patterns if relation.label.lower() not in pattern.lower()] or patterns
 
 
 def _example(fact: Fact, pattern: str, form: TextInput) -> _Example:
