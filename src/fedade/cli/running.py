@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from fedade.cli.options import (
-    DEFAULT,
-    DataDir,
-    Device,
-    Json,
-    Set,
-    Track,
-    Watch,
-    What,
-    loading,
-    terminal_table,
-    writable_folder,
-)
+from fedade.cli.options import DEFAULT, DataDir, Device, Json, Set, Track, Watch, What, loading, writable_folder
 from fedade.core.errors import FedadeError
 from fedade.core.paths import CONFIG
 
@@ -80,6 +68,7 @@ def run_command(
 
 
 def _print_run(experiment: "Experiment", done: "Run") -> None:
+    from fedade.cli.options import terminal_table
     from fedade.reporting.rendering import texts
     from fedade.reporting.results import rows, run_table
 

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,20 +20,7 @@ from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
-from flwr.proto.fab_pb2 import GetFabRequest
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-    RegisterNodeFleetRequest,
-    UnregisterNodeFleetRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.message_pb2 import PushObjectRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.run_pb2 import GetRunRequest
+from flwr.proto import fab_pb2, fleet_pb2, heartbeat_pb2, message_pb2, node_pb2, run_pb2
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
@@ -110,13 +98,11 @@ class FleetLink:
         self._keys = generate_key_pairs() if address.key is None else key_pair(address.key)
         self._self_registered, self._trusted = address.key is None, address.trusted
         version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        root = None if address.root_certificates is None else str(address.root_certificates)
         self._client = FleetHttpClient.from_server_address(
-            address.superlink,
-            address.root_certificates is None,
-            None if address.root_certificates is None else str(address.root_certificates),
-            interceptors=[version, NodeAuthHttpInterceptor(*self._keys)],
+            address.superlink, root is None, root, interceptors=[version, NodeAuthHttpInterceptor(*self._keys)]
         )
-        self.node = Node()
+        self.node = node_pb2.Node()
         self._leaving, self._forgotten = threading.Event(), threading.Event()
         self._heartbeats = threading.Thread(target=self._show_alive, daemon=True)
 
@@ -128,28 +114,23 @@ class FleetLink:
     def __exit__(self, *_: object) -> None:
         self._leaving.set()
         with suppress(httpx.HTTPError):
-            self._client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+            self._client.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id))
             if self._self_registered:
-                self._client.UnregisterNode(UnregisterNodeFleetRequest(node_id=self.node.node_id))
+                self._client.UnregisterNode(fleet_pb2.UnregisterNodeFleetRequest(node_id=self.node.node_id))
         self._client.close()
 
     def receive(self) -> Message | None:
         if self._forgotten.is_set():
             self._activate()
             self._forgotten.clear()
-        response = self._call(self._client.PullMessages, PullMessagesRequest(node=self.node))
+        response = self._call(self._client.PullMessages, fleet_pb2.PullMessagesRequest(node=self.node))
         if not response.messages_list:
             return None
         run, whole = response.messages_list[0].metadata.run_id, response.message_object_trees[0]
-        message = pull_and_inflate_object_from_tree(
-            whole,
-            make_pull_object_fn_protobuf(self._calling(self._client.PullObject), self.node, run),
-            make_confirm_message_received_fn_protobuf(
-                self._calling(self._client.ConfirmMessageReceived), self.node, run
-            ),
-            return_type=Message,
-            **PATIENCE,
-        )
+        asked, received = self._client.PullObject, self._client.ConfirmMessageReceived
+        pull = make_pull_object_fn_protobuf(partial(self._call, asked), self.node, run)
+        confirm = make_confirm_message_received_fn_protobuf(partial(self._call, received), self.node, run)
+        message = pull_and_inflate_object_from_tree(whole, pull, confirm, return_type=Message, **PATIENCE)
         message.metadata.__dict__["_message_id"] = whole.object_id  # which it does not hold itself
         self._in_run(run)
         return message
@@ -157,7 +138,7 @@ class FleetLink:
     def send(self, answer: Message, seconds: float) -> None:
         answer.metadata.__dict__["_message_id"] = answer.object_id
         with no_object_id_recompute():
-            request = PushMessagesRequest(
+            request = fleet_pb2.PushMessagesRequest(
                 node=self.node,
                 messages_list=[message_to_proto(remove_content_from_message(answer))],
                 message_object_trees=[get_object_tree(answer)],
@@ -172,7 +153,7 @@ class FleetLink:
                 wanted, session = set(parts), ""
 
             def push(name: str, content: bytes) -> tuple[bool, int]:
-                part = PushObjectRequest(
+                part = message_pb2.PushObjectRequest(
                     node=self.node, run_id=run, object_id=name, object_content=content, session_id=session
                 )
                 answered, sent = self._tried(self._client.PushObject, part)
@@ -182,7 +163,7 @@ class FleetLink:
 
     def give_up(self, in_hand: bytes) -> None:
         """Tell the server that a message was lost with the process that had it, so that it need not wait."""
-        message = message_from_proto(ProtoMessage.FromString(in_hand))
+        message = message_from_proto(message_pb2.Message.FromString(in_hand))
         self._in_run(message.metadata.run_id)
         with suppress(RunEndedError, httpx.HTTPStatusError, *LOST):  # nobody waits for it any longer
             self.send(Message(Error(code=NODE_UNAVAILABLE, reason="the node was restarted"), reply_to=message), 0.0)
@@ -193,8 +174,9 @@ class FleetLink:
 
     def app_of(self, run: int) -> RunningApp:
         """The configuration of a run's app. Of its code nothing is read: this program is the client."""
-        described = run_from_proto(self._call(self._client.GetRun, GetRunRequest(node=self.node, run_id=run)).run)
-        asked = GetFabRequest(node=self.node, hash_str=described.fab_hash, run_id=run)
+        named = run_pb2.GetRunRequest(node=self.node, run_id=run)
+        described = run_from_proto(self._call(self._client.GetRun, named).run)
+        asked = fab_pb2.GetFabRequest(node=self.node, hash_str=described.fab_hash, run_id=run)
         app = fab_from_proto(self._call(self._client.GetFab, asked).fab)
         content, digest = app.content, hashlib.sha256(app.content).hexdigest()
         if digest != described.fab_hash:
@@ -217,9 +199,9 @@ class FleetLink:
         while True:
             try:
                 if self._self_registered and not self.node.node_id:
-                    self._call(self._client.RegisterNode, RegisterNodeFleetRequest(public_key=public))
-                asked = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_SECONDS)
-                self.node = Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
+                    self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=public))
+                asked = fleet_pb2.ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_SECONDS)
+                self.node = node_pb2.Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
             except httpx.HTTPStatusError as error:
                 if time.monotonic() > deadline:
                     raise FedadeError(
@@ -235,12 +217,9 @@ class FleetLink:
     def _show_alive(self) -> None:
         while not self._leaving.wait(HEARTBEAT_SECONDS * 0.6):
             with suppress(httpx.HTTPError):  # the SuperLink is away; whoever asks next will see
-                asked = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_SECONDS)
+                asked = heartbeat_pb2.SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_SECONDS)
                 if not self._client.SendNodeHeartbeat(asked).success:
                     self._forgotten.set()
-
-    def _calling(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda request: self._call(function, request)
 
     def _call(self, function: Callable[[Any], Any], request: Any) -> Any:
         """Ask the SuperLink, for as long as it cannot be reached."""
