@@ -19,35 +19,29 @@ from fedade.models.foreign import brought_module
 from fedade.scenarios.bringing import load_brought
 from fedade.scenarios.building import build_deployment
 from fedade.scenarios.own_models import builder_of
-from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
+from fedade.scenarios.settings import ScenarioSettings
 
 STRUCTURE = "bundle"
 """The metadata entry that describes the network."""
 
 
 def write_bundle(path: Path, deployment: Deployment, settings: ScenarioSettings) -> str:
-    """Store a deployment with its structure; returns its digest."""
-    structure = _structure(deployment, settings, settings.pretraining)
+    """Store a deployment with how to build its network again; returns its digest. That of a model which was brought is
+    built by what the user built it with, on every host."""
+    structure: dict[str, object] = {"model": settings.model, "personal": list(settings.personal)}
+    if settings.pretraining is None:
+        structure |= {"model": builder_of(settings.model), "unit_pixels": settings.pixels == "unit"}
+    else:
+        first = deployment.network.body.get_submodule("0")
+        structure |= {
+            "input_shape": list(deployment.reference.inputs.shape[1:]),
+            "num_classes": deployment.num_classes,
+            "seed": settings.pretraining.seed,
+            "pixel_mean": first.get_buffer("mean").flatten().tolist(),
+            "pixel_deviation": first.get_buffer("deviation").flatten().tolist(),
+        }
     deployment.save(path, {STRUCTURE: json.dumps(structure)})
     return digest(path)
-
-
-def _structure(
-    deployment: Deployment, settings: ScenarioSettings, recipe: PretrainingSettings | None
-) -> dict[str, object]:
-    """How to build the network again; that of a model which was brought by what builds it, on every host."""
-    common = {"model": settings.model, "personal": list(settings.personal)}
-    if recipe is None:
-        return {**common, "model": builder_of(settings.model), "unit_pixels": settings.pixels == "unit"}
-    first = deployment.network.body.get_submodule("0")
-    return {
-        **common,
-        "input_shape": list(deployment.reference.inputs.shape[1:]),
-        "num_classes": deployment.num_classes,
-        "seed": recipe.seed,
-        "pixel_mean": first.get_buffer("mean").flatten().tolist(),
-        "pixel_deviation": first.get_buffer("deviation").flatten().tolist(),
-    }
 
 
 def read_bundle(path: Path, expected: str) -> Deployment:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 
 import numpy as np
@@ -70,11 +70,12 @@ class Encoded:
         return np.asarray(rgb).transpose(2, 0, 1)
 
 
-def from_files(paths: list[Path], labels: NDArray[np.int64], size: int | None = None) -> Undecoded:
+def from_files(rows: Iterable[tuple[Path, int]], size: int | None = None) -> Undecoded:
     """Image files with their labels; the first file sets the shape that all must have."""
+    paths, labels = zip(*rows, strict=True)
     images = [Encoded(str(path), path) for path in paths]
     shape = (3, size, size) if size is not None else image_shape(images[0])
-    return Undecoded(labels, shape, lambda out: decode_into(out, images, size))
+    return Undecoded(np.array(labels, dtype=np.int64), shape, lambda out: decode_into(out, images, size))
 
 
 def image_shape(image: Encoded) -> ImageShape:
@@ -133,16 +134,13 @@ class ImageFolder:
     def read(self, folder: Path) -> ImageReading:
         """The images of both parts; classes are the sub-folders of the training part, sorted."""
         class_names = _classes(_train(folder))
-        paths, labels = _labelled(_train(folder), class_names)
-        test = _test(folder)
+        rows, test = _labelled(_train(folder), class_names), _test(folder)
         if test is None:
-            held_out = held_out_rows(labels)
-            test_paths, test_labels = _at(paths, held_out), labels[held_out]
-            paths, labels = _at(paths, ~held_out), labels[~held_out]
+            held_out = held_out_rows(np.array([label for _, label in rows]))
+            sides = list(compress(rows, ~held_out)), list(compress(rows, held_out))
         else:
-            test_paths, test_labels = _labelled(test, class_names)
-        sides = from_files(paths, labels, self.size), from_files(test_paths, test_labels, self.size)
-        return ImageReading(folder, tuple(class_names), *sides)
+            sides = rows, _labelled(test, class_names)
+        return ImageReading(folder, tuple(class_names), *(from_files(side, self.size) for side in sides))
 
 
 def _train(folder: Path) -> Path:
@@ -165,19 +163,14 @@ def _images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def _labelled(part: Path, class_names: list[str]) -> tuple[list[Path], NDArray[np.int64]]:
+def _labelled(part: Path, class_names: list[str]) -> list[tuple[Path, int]]:
     unknown = set(_classes(part)) - set(class_names)
     if unknown:
         raise FedadeError(f"{part}: class {min(unknown)!r} has no training images; add some or remove it")
     rows = [(path, label) for label, name in enumerate(class_names) for path in _images(part / name)]
     if not rows:
         raise FedadeError(f"{part} holds no images; expected {part}/<class>/*.png, .jpg or the like")
-    paths, labels = zip(*rows, strict=True)
-    return list(paths), np.array(labels, dtype=np.int64)
-
-
-def _at(paths: list[Path], rows: NDArray[np.bool_]) -> list[Path]:
-    return [paths[row] for row in np.flatnonzero(rows)]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -225,5 +218,4 @@ def _validation(folder: Path, label_of: dict[str, int]) -> list[tuple[Path, int]
 def _unpacked(rows: list[tuple[Path, int]], source: Path) -> Undecoded:
     if not rows:
         raise FedadeError(f"{source} holds no images; unpack the archive again")
-    paths, labels = zip(*rows, strict=True)
-    return from_files(list(paths), np.array(labels, dtype=np.int64))
+    return from_files(rows)
