@@ -9,18 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedade.core.errors import FedadeError
+from fedade.data import download
 from fedade.data.cache import decoded
 from fedade.data.corruptions.registry import PUBLISHED
 from fedade.data.dataset import Dataset, TextDataset, TextInput
-from fedade.data.download import (
-    Archive,
-    DownloadProgress,
-    PublishedFile,
-    UnreachableError,
-    download,
-    refuse_altered,
-    verdict,
-)
 from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
 from fedade.data.readers.cifar import corruption_files, read_corrupted_labels
 from fedade.data.readers.images import ImageReading
@@ -37,7 +29,7 @@ class Spec(ABC):
         """The folder that it is read from; None when it is not on disk, or installed."""
         return None
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         """Download it to a folder unless a complete copy is on disk; returns its folder."""
         return None
 
@@ -76,8 +68,8 @@ class ImageSpec(Spec):
     train_images: int
     test_images: int
     layouts: tuple[DiskLayout, ...]
-    archive: Archive
-    published: Mapping[str, PublishedFile]
+    archive: download.Archive
+    published: Mapping[str, download.PublishedFile]
 
     def load(self, data_dir: Path | None) -> Dataset:
         copy = self.best_copy(data_dir)
@@ -91,7 +83,7 @@ class ImageSpec(Spec):
 
         def read() -> ImageReading:
             for path in files:
-                refuse_altered(path, self.published)
+                download.refuse_altered(path, self.published)
             reading = copy.reader.read(copy.folder)
             for part, present, expected in self._counts(len(reading.train.labels), len(reading.test.labels)):
                 if present > expected:
@@ -108,7 +100,7 @@ class ImageSpec(Spec):
         copy = self.best_copy(data_dir)
         return copy.folder if copy else None
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         copy = self.best_copy(data_dir)
         if copy is not None and self._is_complete(copy):
             return copy.folder
@@ -126,7 +118,7 @@ class ImageSpec(Spec):
         copy = self.best_copy(data_dir)
         files = copy.reader.files(copy.folder) if copy else []
         known = [path for path in files if path.name in self.published or path.suffix != ".JPEG"]
-        return {path.name: verdict(path, self.published) for path in known}
+        return {path.name: download.verdict(path, self.published) for path in known}
 
     def best_copy(self, data_dir: Path | None) -> Copy | None:
         """The copy to read: in the first data folder that has any, a complete one if there is one."""
@@ -166,7 +158,7 @@ class CorruptedSpec(Spec):
     name: str
     clean: ImageSpec
     folders: tuple[str, ...]
-    archive: Archive
+    archive: download.Archive
 
     def load(self, data_dir: Path | None) -> Dataset:
         dataset, folder = self.clean.load(data_dir), self.corruptions_folder(data_dir)
@@ -181,7 +173,7 @@ class CorruptedSpec(Spec):
     def where(self, data_dir: Path | None) -> Path | None:
         return self.corruptions_folder(data_dir) or self.clean.where(data_dir)
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         self.clean.fetch(data_dir, target, progress)
         folder = self.corruptions_folder(data_dir)
         if folder is not None and len(corruption_files(folder)) == len(PUBLISHED):
@@ -230,7 +222,7 @@ class TextSpec(Spec):
     def where(self, data_dir: Path | None) -> Path | None:
         return _first(self.folders, data_dir, self.recognises)
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         return self._folder(data_dir)
 
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
@@ -263,10 +255,10 @@ def _places(data_dir: Path | None) -> str:
     return ", ".join(map(str, search_path(data_dir)))
 
 
-def _fetched(name: str, archive: Archive, target: Path, progress: DownloadProgress | None) -> Path:
+def _fetched(name: str, archive: download.Archive, target: Path, progress: download.DownloadProgress | None) -> Path:
     try:
-        return download(archive, target, progress)
-    except UnreachableError as error:
+        return download.download(archive, target, progress)
+    except download.UnreachableError as error:
         raise FedadeError(
             f"no complete copy of {name} in {_places(target)}, and {error}; download it elsewhere and unpack "
             f"{archive.folder}/ into {target}, or name a folder that has it (--data-dir or {DATA_VARIABLE})"

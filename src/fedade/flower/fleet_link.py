@@ -21,17 +21,9 @@ from flwr.app.message import remove_content_from_message
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
 from flwr.proto import fab_pb2, fleet_pb2, heartbeat_pb2, message_pb2, node_pb2, run_pb2
+from flwr.supercore.inflatable import inflatable_protobuf_utils, inflatable_utils
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectPushError,
-    pull_and_inflate_object_from_tree,
-    push_objects,
-)
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError, push_objects
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
@@ -127,10 +119,16 @@ class FleetLink:
         if not response.messages_list:
             return None
         run, whole = response.messages_list[0].metadata.run_id, response.message_object_trees[0]
-        asked, received = self._client.PullObject, self._client.ConfirmMessageReceived
-        pull = make_pull_object_fn_protobuf(partial(self._call, asked), self.node, run)
-        confirm = make_confirm_message_received_fn_protobuf(partial(self._call, received), self.node, run)
-        message = pull_and_inflate_object_from_tree(whole, pull, confirm, return_type=Message, **PATIENCE)
+        ask, confirm = (
+            partial(self._call, call) for call in (self._client.PullObject, self._client.ConfirmMessageReceived)
+        )
+        message = inflatable_utils.pull_and_inflate_object_from_tree(
+            whole,
+            inflatable_protobuf_utils.make_pull_object_fn_protobuf(ask, self.node, run),
+            inflatable_protobuf_utils.make_confirm_message_received_fn_protobuf(confirm, self.node, run),
+            return_type=Message,
+            **PATIENCE,
+        )
         message.metadata.__dict__["_message_id"] = whole.object_id  # which it does not hold itself
         self._in_run(run)
         return message
