@@ -26,8 +26,7 @@ from fedade.core.context import ClientContext, context_before_first_batch
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.seeds import Seeds
 from fedade.core.split import Split
-from fedade.data.corruptions.corrupting import corrupt
-from fedade.data.corruptions.registry import MAX_SEVERITY
+from fedade.data.corruptions.registry import MAX_SEVERITY, corrupt
 from fedade.data.registry import load
 from fedade.maths.priors.estimators import confusion_matrix
 from fedade.maths.priors.reweighting import apply_temperature, fit_temperature, reweight

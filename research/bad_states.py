@@ -26,7 +26,7 @@ import fedade
 from fedade.adapter.judging import DeployedComparison
 from fedade.core.context import ClientContext
 from fedade.core.deployment import Deployment
-from fedade.data.corruptions.corrupting import corrupt
+from fedade.data.corruptions.registry import corrupt
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 
 LEARNING, BATCHES, BATCH, CLASSES = 12, 24, 50, 10

@@ -22,7 +22,7 @@ import fedade
 from fedade.core.deployment import Deployment
 from fedade.core.paths import cache_dir
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions.corrupting import corrupted_pool, digest_of
+from fedade.data.corruptions.registry import corrupted_pool, digest_of
 from fedade.maths.priors.reweighting import apply_temperature
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors

@@ -25,17 +25,15 @@ from fedade.cli.main import main as fedade
 from fedade.core.paths import cache_dir
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import merged
-from fedade.flower import exchange, node, server
-from fedade.flower.app_template import write_app
+from fedade.flower import CONNECTION, exchange, node, server
+from fedade.flower.bundle import write_app
 from fedade.flower.certificates import LOOPBACK, make_certificates
 from fedade.flower.client_app import client_app
-from fedade.flower.federation import FlowerFederation, free_ports, wait_for_port
+from fedade.flower.federation import FlowerFederation, free_ports, trial_task, wait_for_port
 from fedade.flower.flwr_commands import submit
-from fedade.flower.names import CONNECTION
+from fedade.flower.overview import read_status
 from fedade.flower.processes import ProcessGroup
-from fedade.flower.run_folder import read_status
 from fedade.flower.server import Server
-from fedade.flower.trial import trial_task
 from fedade.flower.wire import instruction_record, named_leaves
 from fedade.scenarios.building import build_deployment
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from fedade.core.paths import cache_dir
-from fedade.data.corruptions.corrupting import corrupt
-from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY
+from fedade.data.corruptions.registry import CORRUPTIONS, MAX_SEVERITY, corrupt
 from fedade.data.registry import load
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from

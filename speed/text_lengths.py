@@ -16,9 +16,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
 from fedade.core.tokens import PADDING
-from fedade.data.dataset import Labelled
+from fedade.data.dataset import Labelled, tokenised
 from fedade.data.registry import load_texts
-from fedade.data.texts import tokenised
 from fedade.models.text import tokeniser
 
 LIMITS = (32, 40, 48, 64, 1024)

@@ -19,9 +19,9 @@ from typing import Any
 
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import merged
-from fedade.flower.names import numbered_name
+from fedade.flower import numbered_name
+from fedade.flower.overview import read_status
 from fedade.flower.processes import Process, ProcessGroup
-from fedade.flower.run_folder import read_status
 from fedade.flower.settings import FlowerTask, task_from
 
 from .flower.conftest import SETTINGS

@@ -22,7 +22,7 @@ from fedade.core.events import CellInfo, Listener, RowsOnDemand
 from fedade.experiments.identifying import identified_experiment
 from fedade.experiments.settings import experiment_from, merged
 from fedade.flower import exchange
-from fedade.flower.app_template import DEPLOYMENT, init_app
+from fedade.flower.bundle import DEPLOYMENT, init_app
 from fedade.flower.client_app import client_app
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import read_task

@@ -7,14 +7,14 @@ import pytest
 from natural_images import IMAGES
 
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions import corrupting
-from fedade.data.corruptions.corrupting import corrupt, corrupted_pool, digest_of
+from fedade.data.corruptions import registry
+from fedade.data.corruptions.registry import corrupt, corrupted_pool, digest_of
 
 
 def test_the_pool_is_made_once_and_mapped(cache_dir, monkeypatch):
     made = corrupted_pool(IMAGES, "fog", 2, 5, cache_dir / "new")
     np.testing.assert_array_equal(made, corrupt(IMAGES, "fog", 2, seed=5))
-    monkeypatch.setattr(corrupting, "corrupt", lambda *_: pytest.fail("the cached file was not used"))
+    monkeypatch.setattr(registry, "corrupt", lambda *_: pytest.fail("the cached file was not used"))
     again = corrupted_pool(IMAGES, "fog", 2, 5, cache_dir / "new")
     assert isinstance(again, np.memmap)
     assert not again.flags.writeable
@@ -33,7 +33,7 @@ def test_whatever_determines_the_pool_names_its_file(cache_dir, monkeypatch):
     corrupted_pool(IMAGES, "contrast", 1, 1, cache_dir)
     corrupted_pool(IMAGES, "brightness", 1, 0, cache_dir)
     corrupted_pool(IMAGES[::-1], "contrast", 1, 0, cache_dir)
-    monkeypatch.setattr(corrupting, "ALGORITHM_VERSION", corrupting.ALGORITHM_VERSION + 1)
+    monkeypatch.setattr(registry, "ALGORITHM_VERSION", registry.ALGORITHM_VERSION + 1)
     corrupted_pool(IMAGES, "contrast", 1, 0, cache_dir)
     assert len(list(cache_dir.iterdir())) == 6
 

@@ -13,10 +13,9 @@ from natural_images import IMAGES, Pixels, natural_images
 from scipy import ndimage
 
 from fedade.core.errors import FedadeError
-from fedade.data.corruptions import blur, corrupting, digital, pixels
-from fedade.data.corruptions.corrupting import corrupt, corrupted_pool
+from fedade.data.corruptions import blur, digital, pixels, registry
 from fedade.data.corruptions.pixels import levels, unit
-from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD
+from fedade.data.corruptions.registry import CORRUPTIONS, PUBLISHED, STANDARD, corrupt, corrupted_pool
 from fedade.data.corruptions.weather import frost_textures
 
 NOT_MONOTONE = {
@@ -82,7 +81,7 @@ def test_a_result_belongs_to_its_image_not_to_its_place(name, data):
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_chunks_do_not_change_the_result(name, monkeypatch):
     whole = corrupt(IMAGES[:7], name, 4)
-    monkeypatch.setattr(corrupting, "_CHUNK", 3)
+    monkeypatch.setattr(registry, "_CHUNK", 3)
     np.testing.assert_array_equal(corrupt(IMAGES[:7], name, 4), whole)
 
 

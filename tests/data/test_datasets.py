@@ -10,7 +10,7 @@ from tiny_layouts import encoded, some_images, write_cifar10_batches, write_cifa
 
 from fedade.core.errors import FedadeError
 from fedade.data import registry
-from fedade.data.checksums import PublishedFile, file_digest
+from fedade.data.download import PublishedFile, file_digest
 from fedade.data.known.cifar import CIFAR10
 from fedade.data.registry import DATASETS, load, official_corruption, where
 

@@ -20,11 +20,11 @@ from tests.trex_files import (
 
 from fedade.core.errors import FedadeError
 from fedade.data import registry
+from fedade.data.dataset import LabelledTexts, TextDataset
 from fedade.data.known import lama
 from fedade.data.known.lama import lama_trex
 from fedade.data.readers import trex
 from fedade.data.registry import load, load_texts, where
-from fedade.data.texts import LabelledTexts, TextDataset
 
 FORMS = ("evidence", "paraphrase", "pair", "template")
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
 from fedade.core.tokens import PADDING
-from fedade.data import texts as tokenising
-from fedade.data.dataset import Dataset
-from fedade.data.texts import LabelledTexts, TextDataset, tokenised
+from fedade.data import dataset as tokenising
+from fedade.data.dataset import Dataset, LabelledTexts, TextDataset, tokenised
 
 
 class Letters:

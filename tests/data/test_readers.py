@@ -17,9 +17,8 @@ from tiny_layouts import (
 
 from fedade.core.errors import FedadeError
 from fedade.data.known.cifar import CIFAR10
-from fedade.data.readers import cifar_c
-from fedade.data.readers.folders import TinyFolder
-from fedade.data.readers.images import ImageReading, Undecoded
+from fedade.data.readers.cifar import read_corrupted_labels, read_corruption
+from fedade.data.readers.images import ImageReading, TinyFolder, Undecoded
 from fedade.data.readers.parquet import ParquetShards
 
 CIFAR10_PARQUET = ParquetShards(image="img", label="label", num_classes=10)
@@ -169,18 +168,18 @@ def test_every_severity_of_a_published_corruption_is_its_own_rows(tmp_path: Path
     np.save(tmp_path / "fog.npy", images)
     np.save(tmp_path / "labels.npy", np.tile(np.arange(4), 5))
     for severity in range(1, 6):
-        found = cifar_c.read_corruption(tmp_path, "fog", severity)
+        found = read_corruption(tmp_path, "fog", severity)
         np.testing.assert_array_equal(found, images[4 * (severity - 1) : 4 * severity])
         assert isinstance(found, np.memmap)
-    np.testing.assert_array_equal(cifar_c.read_labels(tmp_path), np.arange(4))
-    assert cifar_c.read_corruption(tmp_path, "snow", 1) is None
+    np.testing.assert_array_equal(read_corrupted_labels(tmp_path), np.arange(4))
+    assert read_corruption(tmp_path, "snow", 1) is None
 
 
 def test_an_unknown_corruption_or_severity_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedadeError, match="unknown corruption 'rain'; choose from brightness"):
-        cifar_c.read_corruption(tmp_path, "rain", 1)
+        read_corruption(tmp_path, "rain", 1)
     with pytest.raises(FedadeError, match="severity 6 does not exist; choose from 1 to 5"):
-        cifar_c.read_corruption(tmp_path, "fog", 6)
+        read_corruption(tmp_path, "fog", 6)
 
 
 def test_damaged_or_misshapen_arrays_of_corruptions_are_named(tmp_path: Path) -> None:
@@ -188,13 +187,13 @@ def test_damaged_or_misshapen_arrays_of_corruptions_are_named(tmp_path: Path) ->
     np.save(path, some_images(20).transpose(0, 2, 3, 1))
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(FedadeError, match=r"fog\.npy is truncated"):
-        cifar_c.read_corruption(tmp_path, "fog", 1)
+        read_corruption(tmp_path, "fog", 1)
     np.save(path, np.zeros((20, 32, 32, 3)))
     with pytest.raises(FedadeError, match=r"holds float64 of shape \[20, 32, 32, 3\]; expected uint8"):
-        cifar_c.read_corruption(tmp_path, "fog", 1)
+        read_corruption(tmp_path, "fog", 1)
     np.save(path, np.array([object()]), allow_pickle=True)
     with pytest.raises(FedadeError, match=r"fog\.npy is truncated or damaged"):
-        cifar_c.read_corruption(tmp_path, "fog", 1)
+        read_corruption(tmp_path, "fog", 1)
 
 
 def tiny_imagenet(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny_layouts import write_cifar10_batches
 
 from fedade.core.errors import FedadeError
-from fedade.data.readers.cifar_pickle import ADMITTED, PickledArray, load_restricted
+from fedade.data.readers.cifar import ADMITTED, PickledArray, load_restricted
 from fedade.data.registry import load
 
 # What Python 2 and its numpy wrote, as in the published files: native strings, raw bytes in one of them.

@@ -7,9 +7,8 @@ import pytest
 from fedade.core import storage
 from fedade.experiments.presets import MINIBATCH, SINGLE_STEPS, for_each
 from fedade.experiments.settings import merged
-from fedade.flower import exchange
+from fedade.flower import exchange, numbered_name
 from fedade.flower.client_app import client_app
-from fedade.flower.names import numbered_name
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import CONFIG, FlowerTask, task_from
 

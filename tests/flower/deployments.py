@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedade.flower.app_template import write_app
+from fedade.flower import CONNECTION
+from fedade.flower.bundle import write_app
 from fedade.flower.certificates import LOOPBACK, NodeFiles, make_certificates
+from fedade.flower.client_app import ANYTHING
 from fedade.flower.federation import HOST, FlowerFederation, free_ports, wait_for_port
 from fedade.flower.flwr_commands import flwr, submit
-from fedade.flower.identity import ANYTHING
-from fedade.flower.names import CONNECTION
+from fedade.flower.overview import read_status
 from fedade.flower.processes import Process, ProcessGroup, Supervised, flower_program
-from fedade.flower.run_folder import read_status
 from fedade.flower.settings import FlowerTask
 
 

@@ -4,7 +4,7 @@ import sys
 
 from fedade.cli.main import main
 from fedade.flower import client_app
-from fedade.flower.identity import Identity
+from fedade.flower.client_app import Identity
 
 from .hostile_answers import HONEST, lie
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
-from fedade.flower.checks import check_update
-from fedade.flower.run_folder import read_status
+from fedade.flower.bounds import check_update
+from fedade.flower.overview import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.wire import TURN, Answer, TurnOutcome

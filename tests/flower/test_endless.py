@@ -11,10 +11,9 @@ from fedade.core import storage, tree
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import merged
 from fedade.flower import checkpoint
-from fedade.flower.app_template import DEPLOYMENT, init_app
-from fedade.flower.client_app import client_app, make_client
-from fedade.flower.identity import Identity
-from fedade.flower.run_folder import read_status
+from fedade.flower.bundle import DEPLOYMENT, init_app
+from fedade.flower.client_app import Identity, client_app, make_client
+from fedade.flower.overview import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import read_task, task_from
 from fedade.flower.streams import Folder

@@ -5,8 +5,7 @@ import pytest
 
 from fedade.adapter.accuracy_monitor import AccuracyMonitor
 from fedade.core import trace
-from fedade.flower.client_app import make_client
-from fedade.flower.identity import Identity
+from fedade.flower.client_app import Identity, make_client
 from fedade.flower.overview import columns_of, estimated, headline, status_at
 from fedade.flower.serving import Served
 

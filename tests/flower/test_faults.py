@@ -11,7 +11,7 @@ from flwr.app import Error, Message
 from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.flower import exchange
-from fedade.flower.run_folder import read_status
+from fedade.flower.overview import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.wire import TURN
 

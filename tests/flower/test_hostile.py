@@ -11,8 +11,8 @@ from fedade.core import trace
 from fedade.core.trace import IDENTIFIERS
 from fedade.flower import exchange, wire
 from fedade.flower.bounds import distance
+from fedade.flower.overview import read_status
 from fedade.flower.privacy import PrivacyAccount
-from fedade.flower.run_folder import read_status
 from fedade.flower.server import Server
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import SHAREABLE

@@ -62,7 +62,7 @@ def test_a_running_fleet_is_scraped_and_afterwards_nobody_listens(make_task, mak
 
 
 def test_what_waits_and_what_is_estimated_has_a_name_of_its_own(monkeypatch):
-    from fedade.flower.metrics import FleetCollector, metrics_at
+    from fedade.flower.overview import FleetCollector, metrics_at
     from fedade.flower.settings import MetricsSettings
 
     told = {"waiting": 4.0, "estimated_accuracy": 0.8, "alarm": 0.0, "s": 0.1}

@@ -17,8 +17,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedade.core.errors import FedadeError
 from fedade.flower import fleet_link, node
+from fedade.flower.client_app import Identity
 from fedade.flower.fleet_link import Address, FleetLink
-from fedade.flower.identity import Identity
 from fedade.flower.node import LONGEST_WAIT, SHORTEST_WAIT, Node, run_node
 from fedade.flower.processes import ProcessGroup
 from fedade.flower.serving import Served

@@ -9,8 +9,16 @@ from typer.testing import CliRunner
 
 from fedade.cli.flower import app
 from fedade.core.errors import FedadeError
-from fedade.flower.overview import ago, columns_of, headline, lines_of, notes_of, refuse_nothing, status_at, table_of
-from fedade.flower.run_folder import write_status
+from fedade.flower.overview import (
+    ago,
+    columns_of,
+    headline,
+    lines_of,
+    notes_of,
+    status_at,
+    table_of,
+    write_status,
+)
 from fedade.flower.server_app import adapt
 from fedade.flower.wire import TURN
 
@@ -77,6 +85,6 @@ def test_the_commands_show_a_run_and_watch_ends_with_it(tmp_path):
 
 def test_a_folder_that_is_neither_is_refused(tmp_path):
     with pytest.raises(FedadeError, match="name a run's folder"):
-        refuse_nothing(tmp_path / "missing")
+        status_at(tmp_path / "missing")
     with pytest.raises(FedadeError, match="holds no state"):
         status_at(tmp_path)

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from fedade.core import storage
-from fedade.flower.run_folder import read_status
+from fedade.flower.overview import read_status
 from fedade.flower.server_app import serve
 from fedade.flower.wire import TURN
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
+from fedade.flower.overview import read_status
 from fedade.flower.privacy import PrivacyAccount, clipped
-from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import PrivacySettings
 

@@ -12,13 +12,13 @@ import pytest
 
 from fedade.core import trace
 from fedade.core.errors import FedadeError
-from fedade.flower.app_template import write_app
+from fedade.flower import CONNECTION
+from fedade.flower.bundle import write_app
 from fedade.flower.certificates import LOOPBACK, NodeFiles, make_certificates
 from fedade.flower.federation import HOST, FlowerFederation, environment, free_ports, wait_for_port
 from fedade.flower.flwr_commands import flwr, submit
-from fedade.flower.names import CONNECTION
+from fedade.flower.overview import read_status
 from fedade.flower.processes import Process, ProcessGroup
-from fedade.flower.run_folder import read_status
 from fedade.flower.server_app import adapt
 from fedade.flower.wire import TURN
 

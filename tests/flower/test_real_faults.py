@@ -14,10 +14,10 @@ import pytest
 
 from fedade.core import storage, trace
 from fedade.experiments.settings import merged
-from fedade.flower.app_template import init_app
+from fedade.flower.bundle import init_app
 from fedade.flower.certificates import LOOPBACK, make_certificates
+from fedade.flower.overview import read_status
 from fedade.flower.processes import ProcessGroup
-from fedade.flower.run_folder import read_status
 from fedade.flower.settings import read_task
 
 from .conftest import SETTINGS

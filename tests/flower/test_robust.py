@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
-from fedade.flower.robust import centred, median, trimmed_mean
+from fedade.flower.bounds import centred, median, trimmed_mean
 from fedade.flower.server_app import adapt
 from fedade.flower.settings import FlowerSettings
 

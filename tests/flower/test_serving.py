@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import merged
 from fedade.flower import endpoint
-from fedade.flower.app_template import DEPLOYMENT, init_app
-from fedade.flower.client_app import make_client
+from fedade.flower.bundle import DEPLOYMENT, init_app
+from fedade.flower.client_app import Identity, make_client
 from fedade.flower.endpoint import SOCKET, NodeClient, node_or_state, served_at
-from fedade.flower.identity import Identity
 from fedade.flower.serving import Served, remember_node, restore
 from fedade.flower.settings import CONFIG, read_task
 

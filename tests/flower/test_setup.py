@@ -17,11 +17,11 @@ import pytest
 import fedade
 from fedade.core.errors import FedadeError
 from fedade.flower import processes
-from fedade.flower.app_template import init_app, write_app
+from fedade.flower.bundle import init_app, write_app
 from fedade.flower.certificates import make_certificates
+from fedade.flower.federation import trial_task
 from fedade.flower.processes import Process, ProcessGroup
 from fedade.flower.settings import read_task, task_from
-from fedade.flower.trial import trial_task
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_process_that_is_just_ending_is_waited_for(tmp_path, monkeypatch):
 GROUP = """
 import os, sys, time
 from pathlib import Path
-from fedade.flower.processes import Process, ProcessGroup, interruptible
-with interruptible(), ProcessGroup() as processes:
+from fedade.flower.processes import Process, ProcessGroup, ended_by_signals
+with ended_by_signals(as_interrupt=True), ProcessGroup() as processes:
     child = Process("child", [sys.executable, "-c", "import time; time.sleep(600)"], os.environ, Path(sys.argv[1]))
     print(processes.start(child).pid, flush=True)
     time.sleep(600)

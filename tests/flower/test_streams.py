@@ -11,9 +11,9 @@ from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
 from fedade.experiments.settings import merged
-from fedade.flower.app_template import init_app
+from fedade.flower.bundle import init_app
 from fedade.flower.client_app import client_app
-from fedade.flower.run_folder import read_status, troubles
+from fedade.flower.overview import read_status, troubles
 from fedade.flower.server_app import adapt, serve
 from fedade.flower.settings import FolderStream, ImportedStream, read_task
 from fedade.flower.streams import START, BadBatchError, Folder, own_labelled, real_stream

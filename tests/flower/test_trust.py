@@ -14,15 +14,14 @@ from flwr.proto.fab_pb2 import Fab, GetFabResponse
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import merged
-from fedade.flower.app_template import init_app, write_app
+from fedade.flower.admission import is_signed, public_keys, sign_app
+from fedade.flower.bundle import init_app, write_app
 from fedade.flower.certificates import LOOPBACK, TRUSTED, make_certificates
 from fedade.flower.client_app import client_app
-from fedade.flower.gate import Gate
 from fedade.flower.members import Roster
-from fedade.flower.registration import public_keys
 from fedade.flower.server_app import adapt
+from fedade.flower.services import Gate
 from fedade.flower.settings import read_task, task_from
-from fedade.flower.signatures import is_signed, sign_app
 
 from .conftest import SETTINGS
 from .in_process import InProcessGrid

@@ -10,8 +10,7 @@ from fedade import __version__
 from fedade.core import storage, tree
 from fedade.core.context import RoundContext
 from fedade.core.errors import FedadeError
-from fedade.flower.client_app import make_client
-from fedade.flower.identity import Identity
+from fedade.flower.client_app import Identity, make_client
 from fedade.flower.snapshots import BEGINNING
 from fedade.flower.turns import Client
 from fedade.flower.wire import (

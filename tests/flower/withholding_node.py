@@ -10,8 +10,8 @@ from flwr.app import ArrayRecord
 
 from fedade.cli.main import main
 from fedade.flower import client_app, fleet_link
+from fedade.flower.client_app import Identity
 from fedade.flower.fleet_link import FleetLink
-from fedade.flower.identity import Identity
 from fedade.flower.wire import Answer
 
 from .hostile import array

@@ -14,8 +14,7 @@ import pytest
 
 from fedade.cli.main import main
 from fedade.core import storage
-from fedade.listeners.live_page import live_page, live_state
-from fedade.listeners.server import serve_in_background
+from fedade.listeners.live_page import live_page, live_state, serve_in_background
 
 from ..reporting.browser import NAMES, Browser, browser_path
 from .folders import STEPS, Cell

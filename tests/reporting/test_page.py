@@ -7,8 +7,8 @@ import re
 from fedade.reporting.page import Page, origin, render
 from fedade.reporting.page.scenes import PackedScenes, pack
 from fedade.reporting.paper import Published
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow, texts
 from fedade.reporting.results import ResultRow, run_table
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow, texts
 
 from .made_up import made_up_page, made_up_scenes
 

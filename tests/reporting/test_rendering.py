@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 
 from fedade.core.errors import FedadeError
 from fedade.reporting.paper import Published
-from fedade.reporting.rendering import CSV_FIELDS, document, latex_escaped, markdown_escaped
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
+from fedade.reporting.rendering import (
+    CSV_FIELDS,
+    Column,
+    Table,
+    TableCell,
+    TableRow,
+    document,
+    latex_escaped,
+    markdown_escaped,
+)
 
 from ..maths.samples import QUICK
 

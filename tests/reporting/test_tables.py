@@ -6,7 +6,7 @@ import pytest
 from fedade.core.errors import FedadeError
 from fedade.reporting.grid import grid
 from fedade.reporting.outcomes import Outcome
-from fedade.reporting.table_model import Table, TableCell, parts
+from fedade.reporting.rendering import Table, TableCell, parts
 from fedade.reporting.tables import printed, suite_tables, write_tables
 
 from .builders import failed, finished, planned

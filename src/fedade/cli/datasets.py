@@ -1,7 +1,7 @@
 """`fedade data`."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -10,7 +10,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from fedade.cli.options import DataDir, Json, print_entries
 
 app = typer.Typer(help="Find, check and fetch datasets.", no_args_is_help=True, add_completion=False)
-
 Name = Annotated[str, typer.Argument(help="See `fedade data list`.")]
 
 
@@ -41,7 +40,9 @@ def check_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> 
     if json_:
         typer.echo(json.dumps(verdicts))
         return
-    print_entries([{"what": key, "found": _shown(value)} for key, value in verdicts.items()], json_=False)
+    files = ", ".join(f"{file}: {verdict}" for file, verdict in verdicts["files"].items())
+    found = {key: str(value) for key, value in verdicts.items()} | {"files": files}
+    print_entries([{"what": key, "found": value} for key, value in found.items()], json_=False)
 
 
 @app.command("fetch")
@@ -54,7 +55,3 @@ def fetch_dataset(name: Name, data_dir: DataDir = None, json_: Json = False) -> 
         task = bar.add_task(name, total=None)
         folder = fetch(name, data_dir, lambda done, total: bar.update(task, completed=done, total=total))
     typer.echo(json.dumps({"name": name, "where": str(folder)}) if json_ else f"{name}: {folder or 'installed'}")
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(f"{key}: {part}" for key, part in value.items()) if isinstance(value, dict) else str(value)

@@ -9,7 +9,7 @@ import typer
 
 from fedade.cli.options import DEFAULT, DataDir, Json, Set, What, loading, writable_file, writable_folder
 from fedade.core.errors import FedadeError
-from fedade.flower.names import CONNECTION, DAYS
+from fedade.flower import CONNECTION, DAYS
 
 app = typer.Typer(
     help="Run methods on real clients, over a network, with Flower.", no_args_is_help=True, add_completion=False
@@ -36,8 +36,8 @@ def up_command(
 
         settings = named_settings(what, set_, data_dir)
         from fedade.cli.progress import progress_bars
-        from fedade.flower.run_folder import troubles
-        from fedade.flower.trial import Trial, trial_task
+        from fedade.flower.federation import Trial, trial_task
+        from fedade.flower.overview import troubles
         from fedade.products.run_folder import fingerprint
     task = trial_task(settings, clients)
     name = what if what in PRESETS else Path(what).stem
@@ -68,7 +68,7 @@ def init_command(
 
         settings = named_settings(what, set_, data_dir)
         from fedade.cli.progress import progress_bars
-        from fedade.flower.app_template import init_app
+        from fedade.flower.bundle import init_app
     with progress_bars(quiet=json_) as report:
         made = init_app(folder, settings, report)
     _print_files(made, json_)
@@ -100,11 +100,10 @@ def run_command(
     """Submit an app to a SuperLink and wait for its end; the same command continues a run that was cut off."""
     with loading():
         from fedade.cli.progress import progress_bars
-        from fedade.flower.submission import submit_and_watch
+        from fedade.flower.flwr_commands import submit_and_watch
+    paths = {"out": out, "deployment": deployment, "after": after}
     with progress_bars(quiet=json_) as report:
-        run, status = submit_and_watch(
-            folder, superlink, {"out": out, "deployment": deployment, "after": after}, report
-        )
+        run, status = submit_and_watch(folder, superlink, paths, report)
     typer.echo(json.dumps({"run": run, "status": status, "out": str(out)}) if json_ else f"run {run}: {status}")
 
 
@@ -116,7 +115,7 @@ def sign_command(
 ) -> None:
     """Sign an app as it is now: nodes run signed apps only."""
     with loading():
-        from fedade.flower.signatures import sign_app
+        from fedade.flower.admission import sign_app
     _print_files([sign_app(folder, certificates)], json_)
 
 
@@ -130,8 +129,8 @@ def superlink_command(
 ) -> None:
     """Run a SuperLink that nodes with a registered key can reach, and nobody else; for a service manager."""
     with loading():
-        from fedade.flower.services import LinkService
-    LinkService(certificates.resolve(), home.resolve(), host, port, local_port).run()
+        from fedade.flower.services import run_superlink
+    run_superlink(certificates.resolve(), home.resolve(), host, port, local_port)
 
 
 @app.command("node")
@@ -170,7 +169,7 @@ def nodes_command(
     if insecure == bool(root_certificates or key) or (key and len(key) != len(node_config)):
         raise FedadeError("give --root-certificates and a --key for each --node-config, or --insecure")
     with loading():
-        from fedade.flower.hosting import clients_of, run_nodes
+        from fedade.flower.node import clients_of, run_nodes
     run_nodes(clients_of(superlink, root_certificates, key or [], node_config))
 
 
@@ -200,18 +199,17 @@ def predict_command(
         typer.echo("\n".join(str(each) for each in classes))
 
 
+Place = Annotated[Path, typer.Argument(metavar="PLACE", help="Folder of a run, or of a client's state.")]
+
+
 @app.command("status")
-def status_command(
-    place: Annotated[Path, typer.Argument(metavar="PLACE", help="Folder of a run, or of a client's state.")],
-    json_: Json = False,
-) -> None:
+def status_command(place: Place, json_: Json = False) -> None:
     """Tell how a fleet, or one client of this host, is doing."""
     with loading():
         from rich.console import Console
 
-        from fedade.flower.overview import refuse_nothing, status_at, table_of
-    refuse_nothing(place)
-    status = status_at(place.resolve())
+        from fedade.flower.overview import status_at, table_of
+    status = status_at(place)
     if json_:
         typer.echo(json.dumps(status))
     else:
@@ -220,18 +218,16 @@ def status_command(
 
 @app.command("watch")
 def watch_command(
-    place: Annotated[Path, typer.Argument(metavar="PLACE", help="Folder of a run, or of a client's state.")],
-    seconds: Annotated[float, typer.Option(min=0.1, help="Between two looks.")] = 2.0,
+    place: Place, seconds: Annotated[float, typer.Option(min=0.1, help="Between two looks.")] = 2.0
 ) -> None:
     """Show how a fleet is doing until its run has ended, or Ctrl-C."""
     with loading():
         from rich.live import Live
 
-        from fedade.flower.overview import refuse_nothing, status_at, table_of
-    refuse_nothing(place)
-    with Live(table_of(status_at(place.resolve())), auto_refresh=False) as live:
+        from fedade.flower.overview import status_at, table_of
+    with Live(table_of(status_at(place)), auto_refresh=False) as live:
         while True:
-            status = status_at(place.resolve())
+            status = status_at(place)
             live.update(table_of(status), refresh=True)
             if status.get("finished") or "error" in status:
                 return

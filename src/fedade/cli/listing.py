@@ -9,7 +9,17 @@ import typer
 
 from fedade.cli.options import DEFAULT, loading, print_entries
 from fedade.core.errors import FedadeError
+from fedade.core.importing import OptionalModule
 
+# Imported when they are asked for.
+datasets: Any = OptionalModule("fedade.data.registry")
+measures: Any = OptionalModule("fedade.parts.measures")
+methods: Any = OptionalModule("fedade.methods")
+models: Any = OptionalModule("fedade.models")
+presets: Any = OptionalModule("fedade.experiments.presets")
+schedules: Any = OptionalModule("fedade.maths.schedules")
+settings: Any = OptionalModule("fedade.experiments.settings")
+suites: Any = OptionalModule("fedade.experiments.suites")
 Entries = list[dict[str, Any]]
 ListedKind = Literal["methods", "datasets", "models", "schedules", "measures", "presets", "suites", "settings"]
 
@@ -36,13 +46,11 @@ def listed(kind: ListedKind) -> Entries:
 
 def _installed(kind: ListedKind) -> Entries:
     """What there is in installed packages; a method that cannot be made hides no other, and says why."""
-    from fedade.methods import installed_methods
-
     describe = {"methods": _method, "settings": _settings_of}.get(kind)
     if describe is None:
         return []
     entries = []
-    for name in installed_methods():
+    for name in methods.installed_methods():
         try:
             entries.append(describe(name))
         except FedadeError as error:
@@ -50,36 +58,15 @@ def _installed(kind: ListedKind) -> Entries:
     return entries
 
 
-def _methods() -> Entries:
-    from fedade.methods import METHODS
-
-    return [_method(name) for name in METHODS]
-
-
 def _method(name: str) -> dict[str, Any]:
-    from fedade.experiments.settings import build_method
-
-    method = build_method(name, {})
-    return {
-        "name": name,
-        "summary": method.card.summary,
-        "source": method.card.paper,
-        "oracle": method.card.oracle,
-        "rounds": method.has_rounds,
-        "reference": method.card.reference,
-    }
-
-
-def _settings() -> Entries:
-    from fedade.methods import METHODS
-
-    return [_settings_of(name) for name in METHODS]
+    method = settings.build_method(name, {})
+    card, rounds = method.card, method.has_rounds
+    named = {"name": name, "summary": card.summary, "source": card.paper, "oracle": card.oracle}
+    return {**named, "rounds": rounds, "reference": card.reference}
 
 
 def _settings_of(name: str) -> dict[str, Any]:
-    from fedade.methods import settings_of
-
-    return {"name": name, "settings": ", ".join(settings_of(name))}
+    return {"name": name, "settings": ", ".join(methods.settings_of(name))}
 
 
 _NAMED_OTHERWISE = {
@@ -92,65 +79,32 @@ _NAMED_OTHERWISE = {
 """Models that are not in the registry: made elsewhere, or of texts."""
 
 
-def _datasets() -> Entries:
-    from fedade.data.registry import describe
-
-    return describe()
-
-
 def _models() -> Entries:
-    from fedade.models import MODELS
-
-    ours = {name: (body.__doc__ or "").splitlines()[0] for name, body in MODELS.items()}
+    ours = {name: (body.__doc__ or "").splitlines()[0] for name, body in models.MODELS.items()}
     return [{"name": name, "summary": summary} for name, summary in {**ours, **_NAMED_OTHERWISE}.items()]
 
 
-def _schedules() -> Entries:
-    from fedade.maths.schedules import SCHEDULES, VARIANTS
-
-    return [{"name": name, "variants": ", ".join(VARIANTS)} for name in SCHEDULES]
-
-
-def _measures() -> Entries:
-    from fedade.parts.measures import MEASURES
-
-    return [
-        {
-            "name": name,
-            "predictions": measure.prediction.name,
-            "features": measure.feature.name,
-            "summary": measure.summary,
-        }
-        for name, measure in MEASURES.items()
-    ]
+def _measure(name: str, measure: Any) -> dict[str, Any]:
+    on = {"predictions": measure.prediction.name, "features": measure.feature.name}
+    return {"name": name, **on, "summary": measure.summary}
 
 
-def _presets() -> Entries:
-    from fedade.experiments.presets import PRESETS
-
-    told = ("dataset", "kind", "model")
-    return [
-        {"name": name, "default": name == DEFAULT, **{key: make()["scenario"].get(key) for key in told}}
-        for name, make in PRESETS.items()
-    ]
+def _preset(name: str, make: Callable[[], Any]) -> dict[str, Any]:
+    told = {key: make()["scenario"].get(key) for key in ("dataset", "kind", "model")}
+    return {"name": name, "default": name == DEFAULT, **told}
 
 
-def _suites() -> Entries:
-    from fedade.experiments.suites import SUITES
-
-    return [
-        {"name": suite.name, "summary": suite.summary, "cells": len(suite.cells(suite.seeds))}
-        for suite in SUITES.values()
-    ]
+def _suite(suite: Any) -> dict[str, Any]:
+    return {"name": suite.name, "summary": suite.summary, "cells": len(suite.cells(suite.seeds))}
 
 
 COMPUTED: Mapping[ListedKind, Callable[[], Entries]] = {
-    "methods": _methods,
-    "datasets": _datasets,
+    "methods": lambda: [_method(name) for name in methods.METHODS],
+    "datasets": lambda: datasets.describe(),
     "models": _models,
-    "schedules": _schedules,
-    "measures": _measures,
-    "presets": _presets,
-    "suites": _suites,
-    "settings": _settings,
+    "schedules": lambda: [{"name": name, "variants": ", ".join(schedules.VARIANTS)} for name in schedules.SCHEDULES],
+    "measures": lambda: [_measure(name, measure) for name, measure in measures.MEASURES.items()],
+    "presets": lambda: [_preset(name, make) for name, make in presets.PRESETS.items()],
+    "suites": lambda: [_suite(suite) for suite in suites.SUITES.values()],
+    "settings": lambda: [_settings_of(name) for name in methods.METHODS],
 }

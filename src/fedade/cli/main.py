@@ -25,13 +25,13 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("running", "run_command", "Run methods on a scenario; without arguments, the main comparison."),
-    "bench": LazyCommand("benching", "bench_command", "Run a table or a figure of the paper, cell by cell."),
+    "bench": LazyCommand("running", "bench_command", "Run a table or a figure of the paper, cell by cell."),
     "list": LazyCommand("listing", "list_command", "List what can be named on the command line and in configurations."),
     "check-method": LazyCommand("checking", "check_method_command", "Check that a method keeps the contract."),
     "pretrain": LazyCommand("tuning", "pretrain_command", "Train and store the model that an experiment deploys."),
     "tune": LazyCommand("tuning", "tune_command", "Find a method's constants for a model, on simulated drift."),
     "report": LazyCommand("reporting", "report_command", "Write the report page of runs and suites again."),
-    "results": LazyCommand("results", "app", "Keep results as data, and tables that are made of them."),
+    "results": LazyCommand("reporting", "results", "Keep results as data, and tables that are made of them."),
     "watch": LazyCommand("reporting", "watch_command", "Show a running run's page, which follows it by itself."),
     "export": LazyCommand("reporting", "export_command", "Write runs and suites to TensorBoard or MLflow."),
     "speed": LazyCommand("speed", "speed_command", "Time the simulator against a plain loop, on the same work."),
@@ -67,7 +67,6 @@ def _load(name: str) -> Any:
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
-
 app = typer.Typer(
     name="fedade",
     cls=LazyGroup,
@@ -98,7 +97,6 @@ def _options(
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C; typer returns it where it catches the interrupt itself."""
-
 _WORDS_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Whatever is wrong with the words of a call: click's, which newer versions of typer carry inside."""
 

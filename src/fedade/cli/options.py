@@ -24,7 +24,6 @@ TRACKER_NAMES = "tensorboard or mlflow"
 Track = Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Also write to {TRACKER_NAMES}; repeatable.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Serve a page that follows the run, on this machine only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
-
 LONG = 24
 """Characters from which a column may wrap, so that names never do."""
 
@@ -52,8 +51,7 @@ def print_entries(entries: Sequence[dict[str, Any]], json_: bool) -> None:
         return
     table = terminal_table([], [])
     for name in entries[0]:
-        long = any(len(_text(entry[name])) > LONG for entry in entries)
-        table.add_column(name, overflow="fold", no_wrap=not long)
+        table.add_column(name, overflow="fold", no_wrap=not any(len(_text(entry[name])) > LONG for entry in entries))
     for entry in entries:
         table.add_row(*(_text(value) for value in entry.values()))
     Console().print(table)

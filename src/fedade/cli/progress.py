@@ -6,49 +6,42 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Column
 
 from fedade.core.events import CellInfo, Listener, Listeners, Report, RowsOnDemand
 from fedade.listeners import trackers_named
-from fedade.listeners.server import serve_in_background
+from fedade.listeners.live_page import serve_in_background
 
 ESTIMATE_SECONDS = 1800.0
 """Seconds back from which the time left is told: single cells may take minutes."""
-
 MOST_BARS = 8
 """Cells with a bar of their own; more at once would fill the screen."""
 
 
-def _bars(quiet: bool) -> Progress:
+def _bars(quiet: bool) -> progress.Progress:
     columns = (
         # Gives way to the others on a narrow screen.
-        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
-        BarColumn(bar_width=12),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        progress.BarColumn(bar_width=12),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[note]}"),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    return Progress(*columns, console=console, disable=quiet, speed_estimate_period=ESTIMATE_SECONDS, expand=True)
+    return progress.Progress(
+        *columns, console=console, disable=quiet, speed_estimate_period=ESTIMATE_SECONDS, expand=True
+    )
 
 
 @contextmanager
 def progress_bars(quiet: bool) -> Iterator[Report]:
     """A bar per piece of work, with the time that is left."""
     with _bars(quiet) as bars:
-        tasks: dict[str, TaskID] = {}
+        tasks: dict[str, progress.TaskID] = {}
 
         def report(title: str, done: int, total: int) -> None:
             if title not in tasks:
@@ -61,14 +54,12 @@ def progress_bars(quiet: bool) -> Iterator[Report]:
 class CellBars(Listener):
     """One bar for all cells, with what is running and failed, and one for each that is under way."""
 
-    def __init__(self, name: str, bars: Progress) -> None:
-        self._name = name
-        self._bars = bars
-        self._all: TaskID | None = None
-        self._tasks: dict[str, TaskID] = {}
+    def __init__(self, name: str, bars: progress.Progress) -> None:
+        self._name, self._bars = name, bars
+        self._all: progress.TaskID | None = None
+        self._tasks: dict[str, progress.TaskID] = {}
         self._running: set[str] = set()
-        self._settled = 0
-        self._failed = 0
+        self._settled = self._failed = 0
 
     def on_plan(self, cells: int, done: int, failed: int) -> None:
         self._settled, self._failed = done + failed, failed

@@ -65,9 +65,8 @@ def speed_command(
     with progress_bars(quiet=json_) as report:
         found = measure(chosen, device, precisions, repeats, profile, report, compiled, flower)
     if json_:
-        typer.echo(
-            json.dumps(found.as_plain() | {"layers": {"fused": fused, "as they are": others, "not traced": why}})
-        )
+        layers = {"fused": fused, "as they are": others, "not traced": why}
+        typer.echo(json.dumps(found.as_plain() | {"layers": layers}))
         return
     _print(found)
     reasons: dict[str, list[str]] = {}

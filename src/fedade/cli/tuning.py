@@ -90,12 +90,10 @@ def _table(tuning: "Tuning", method: str) -> Table:
 
 def _in_words(settings: dict[str, Any]) -> str:
     """Settings in a line, without those that all trials share."""
-    parts = []
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            value = " ".join(f"{key} {number:.3g}" for key, number in value.items())
-        parts.append(f"{name}: {value}")
-    return "; ".join(part for part in parts if not part.startswith("signal"))
+    own = {name: value for name, value in settings.items() if not name.startswith("signal")}
+    nested = {name: value.items() for name, value in own.items() if isinstance(value, dict)}
+    own |= {name: " ".join(f"{key} {number:.3g}" for key, number in pairs) for name, pairs in nested.items()}
+    return "; ".join(f"{name}: {value}" for name, value in own.items())
 
 
 def pretrain_command(

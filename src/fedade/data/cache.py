@@ -9,8 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +31,21 @@ def cache_root() -> Path:
 
 
 def decoded(name: str, files: Iterable[Path], options: str, read: Callable[[], ImageReading]) -> Dataset:
-    """The dataset whose images lie in the given files, decoded now or at an earlier time.
-
-    `options` is whatever else changes the pixels; `read` is called only when there is no sound entry.
-    """
+    """The dataset whose images lie in the given files, decoded now or at an earlier time. `options` is whatever else
+    changes the pixels; `read` is called only when there is no sound entry."""
     called = re.sub(r"[^\w-]", "-", name)
     entry = cache_root() / f"{called}-{fingerprint(files, options)}"
-    with _writable(entry.parent), FileLock(f"{entry}.lock"):
-        if not is_sound(entry):
-            _build(entry, read())
-        return _load(entry, name)
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{entry}.lock"):
+            if not is_sound(entry):
+                _build(entry, read())
+            return _load(entry, name)
+    except OSError as error:
+        raise FedadeError(
+            f"the cache of decoded images {entry.parent} cannot be written ({error}); "
+            "free some space or point FEDADE_CACHE to a folder that can be written"
+        ) from error
 
 
 def fingerprint(files: Iterable[Path], options: str) -> str:
@@ -101,15 +105,3 @@ def _load(entry: Path, name: str) -> Dataset:
 def _array_stamps(entry: Path) -> dict[str, list[int]]:
     paths = [entry / f"{part}_{kind}.npy" for part in PARTS for kind in ("images", "labels")]
     return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
-
-
-@contextmanager
-def _writable(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise FedadeError(
-            f"the cache of decoded images {folder} cannot be written ({error}); "
-            "free some space or point FEDADE_CACHE to a folder that can be written"
-        ) from error

@@ -1,24 +1,27 @@
-"""What a dataset is: labelled arrays, in parts, that may live on disk; and what is refused in a user's own."""
+"""What a dataset is: labelled arrays, in parts, that may live on disk; or texts, which become rows of token numbers,
+made once and kept; and what is refused in a user's own."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.core.tokens import PADDING, Tokeniser
 
 HELD_OUT_EVERY = 5
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Inputs with their labels; inputs may be a memory-mapped array and are never copied whole.
-
-    Images are `[N, channels, height, width]`, uint8 in 0..255.
-    """
+    """Inputs with their labels; inputs may be a memory-mapped array and are never copied whole. Images are `[N,
+    channels, height, width]`, uint8 in 0..255."""
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
@@ -31,15 +34,44 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """A named dataset: what models are trained on, and what they are tested on."""
+class LabelledTexts:
+    """Texts with their labels; a model reads the text, then its question."""
 
+    texts: tuple[str, ...]
+    labels: NDArray[np.int64]
+    focus: tuple[tuple[str, ...], ...]
+    """The parts of each text that it is about, such as its subject; a cut takes what is farthest from them."""
+    questions: tuple[str, ...]
+    """What is asked about each text, never cut; may be empty."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+Part = TypeVar("Part", Labelled, LabelledTexts)
+
+
+@dataclass(frozen=True)
+class _InParts(Generic[Part]):
     name: str
     class_names: tuple[str, ...]
-    train: Labelled
-    test: Labelled
+    train: Part
+    test: Part
     partial: str | None = None
     """Why this copy is incomplete, for example "30,000 of 50,000 training images"; None when it is whole."""
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+
+class TextDataset(_InParts[LabelledTexts]):
+    """A named dataset of texts: what models are trained on, and what they are tested on."""
+
+
+@dataclass(frozen=True)
+class Dataset(_InParts[Labelled]):
+    """A named dataset: what models are trained on, and what they are tested on."""
 
     one_part: bool = False
     """Whether the data came in one part, of which every fifth example of a class became the test part."""
@@ -48,10 +80,6 @@ class Dataset:
     def whole(self) -> Labelled:
         inputs, labels = zip(*((part.inputs, part.labels) for part in (self.train, self.test)), strict=True)
         return Labelled(np.concatenate(inputs), np.concatenate(labels))
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.class_names)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -67,8 +95,7 @@ def checked_labels(values: ArrayLike, num_classes: int, source: object) -> NDArr
         raise FedadeError(f"{source}: it holds no labels; expected at least one row")
     if labels.dtype.kind not in "iu":
         raise FedadeError(f"{source}: labels are {labels.dtype}; expected whole numbers, one per row")
-    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-    if len(wrong):
+    if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_classes))):
         raise FedadeError(
             f"{source}: label {labels[wrong[0]]} in row {wrong[0]} is out of range; "
             f"{num_classes} classes are numbered 0 to {num_classes - 1}"
@@ -82,8 +109,7 @@ def require_every_class(labels: NDArray[np.int64], class_names: Sequence[str], s
         raise FedadeError(
             f"{source}: every example is of class {class_names[0]!r}; bring examples of two or more classes"
         )
-    absent = np.flatnonzero(np.bincount(labels, minlength=len(class_names)) == 0)
-    if len(absent):
+    if len(absent := np.flatnonzero(np.bincount(labels, minlength=len(class_names)) == 0)):
         named = ", ".join(repr(class_names[index]) for index in absent[:3])
         more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
         raise FedadeError(f"{source}: no training example of class {named}{more}; add examples or remove the class")
@@ -118,6 +144,103 @@ def assemble(
 
 def require_one_shape(train: tuple[int, ...], test: tuple[int, ...], source: Path | str) -> None:
     if train != test:
+        raise FedadeError(f"{source}: training inputs are {list(train)}, test inputs {list(test)}; make them agree")
+
+
+def kept_array(path: Path, fits: Callable[[NDArray[Any]], bool], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The array of a file, left on disk; made where the file is missing, cut short, or does not hold what it should."""
+
+    def mapped() -> NDArray[Any] | None:
+        try:
+            there = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        return there if isinstance(there, np.memmap) and fits(there) else None
+
+    if (array := mapped()) is None:
+        storage.write_array(path, make())
+        array = mapped()
+    if array is None:
+        raise FedadeError(f"cached array {path} cannot be read back; check the disk, or use another cache")
+    return array
+
+
+TextInput = Literal["evidence", "paraphrase", "pair", "template"]
+"""How a fact is put into words (`fedade.data.known.lama`)."""
+FORMAT_VERSION = 1
+"""Part of every key: raised when the same texts would give other rows."""
+
+
+def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache: Path) -> Dataset:
+    """The dataset with inputs `[N, L]`, int32, padded on the right; L is its longest text, at most `max_tokens`.
+
+    A longer text loses the words that are farthest from what it is about. The rows are memory-mapped from a file
+    that is named by the texts, the tokeniser and the limit.
+    """
+    parts = (dataset.train, dataset.test)
+    content = [[part.texts, part.focus, part.questions] for part in parts]
+    identity = json.dumps([FORMAT_VERSION, tokeniser.fingerprint, max_tokens, content])
+    path = cache / f"{dataset.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npy"
+    number = sum(map(len, parts))
+    rows: NDArray[np.int32] = kept_array(
+        path,
+        lambda there: there.dtype == np.int32 and there.ndim == 2 and len(there) == number,
+        lambda: _padded([numbers for part in parts for numbers in _fitting(part, tokeniser, max_tokens)]),
+    )
+    if rows.shape[1] > tokeniser.context:
         raise FedadeError(
-            f"{source}: training inputs have shape {list(train)}, test inputs {list(test)}; they must agree"
+            f"{dataset.name} has a text of {rows.shape[1]} tokens, the model reads {tokeniser.context} at once; "
+            f"set scenario.text.max_tokens to {tokeniser.context} or less"
         )
+    train, test = np.split(rows, [len(dataset.train)])
+    sides = Labelled(train, dataset.train.labels), Labelled(test, dataset.test.labels)
+    return Dataset(dataset.name, dataset.class_names, *sides, dataset.partial)
+
+
+def _padded(tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+    rows = np.full((len(tokens), max(map(len, tokens))), PADDING, dtype=np.int32)
+    for row, numbers in zip(rows, tokens, strict=True):
+        row[: len(numbers)] = numbers
+    return rows
+
+
+def _fitting(part: LabelledTexts, tokeniser: Tokeniser, limit: int) -> Iterator[list[int]]:
+    whole = tokeniser([_read(*pair) for pair in zip(part.texts, part.questions, strict=True)])
+    for row, numbers in enumerate(whole):
+        asked = part.texts[row], part.focus[row], part.questions[row]
+        yield cut(*asked, tokeniser, limit) if len(numbers) > limit else numbers
+
+
+def _read(text: str, question: str) -> str:
+    return f"{text} {question}" if text and question else text or question
+
+
+def cut(text: str, focus: Sequence[str], question: str, tokeniser: Tokeniser, limit: int) -> list[int]:
+    """Tokens of the question after as many words as fit, those nearest to the focus."""
+    words = text.split()
+    nearest = _by_nearness(words, focus)
+
+    def first_words(number: int) -> list[int]:
+        return tokeniser([_read(" ".join(words[place] for place in sorted(nearest[:number])), question)])[0]
+
+    fits, beyond = 0, len(words)
+    while beyond - fits > 1:
+        middle = (fits + beyond) // 2
+        fits, beyond = (middle, beyond) if len(first_words(middle)) <= limit else (fits, middle)
+    return first_words(fits)[-limit:]
+
+
+def _by_nearness(words: Sequence[str], focus: Sequence[str]) -> list[int]:
+    """Places of the words, the nearest to the focus first."""
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+    line = " ".join(words)
+    inside = np.zeros(len(words), dtype=bool)
+    for part in filter(None, focus):
+        place = line.find(part)
+        while place >= 0:
+            inside |= (starts[1:] - 1 > place) & (starts[:-1] < place + len(part))
+            place = line.find(part, place + len(part))
+    places = np.arange(len(words))
+    anchors = np.flatnonzero(inside) if inside.any() else places[:1]
+    distance = np.abs(places[:, None] - anchors).min(1)
+    return [int(place) for place in np.argsort(distance, kind="stable")]

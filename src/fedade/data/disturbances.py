@@ -10,8 +10,7 @@ def disturbed(inputs: Tensor, kind: str, strength: float, seed: int) -> Tensor:
     if kind == "none" or (not inputs.is_floating_point() and inputs.dtype != torch.uint8):
         return inputs
     values = inputs.float()
-    over = [axis for axis in range(values.ndim) if axis != 1]
-    deviation = values.std(over, keepdim=True)
+    deviation = values.std([axis for axis in range(values.ndim) if axis != 1], keepdim=True)
     if kind == "noise":
         generator = torch.Generator().manual_seed(seed)
         values = values + strength * deviation * torch.randn(values.shape, generator=generator).to(values)

@@ -1,23 +1,83 @@
-"""Downloads public archives: https only, checked, and never half there, nor unpacked to outside their folder."""
+"""Public files: checksums that prove a copy to be the published one; downloads by https only, whole or not at all."""
 
+import hashlib
 import os
 import tarfile
 import tempfile
 import urllib.request
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, Literal
 from urllib.parse import urlsplit
 
 from fedade.core.errors import FedadeError
-from fedade.data.checksums import damaged, file_digest, one_line
+
+FileVerdict = Literal["verified", "altered", "unknown"]
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file as its authors released it: its size and its digest, written `algorithm:hex`."""
+
+    size: int
+    digest: str
+
+    @property
+    def algorithm(self) -> str:
+        return self.digest.partition(":")[0]
+
+
+def published_files(listing: str) -> dict[str, PublishedFile]:
+    """Files by name, from a line for each: its size, its digest and its name."""
+    lines = (line.split() for line in listing.strip().splitlines())
+    return {name: PublishedFile(int(size), digest) for size, digest, name in lines}
+
+
+def file_digest(path: Path, algorithm: str = "sha256") -> str:
+    with path.open("rb") as file:
+        # Some authors publish md5 only; it guards against damage here, not against an adversary.
+        hasher = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{hasher.hexdigest()}"
+
+
+def verdict(path: Path, published: Mapping[str, PublishedFile]) -> FileVerdict:
+    """Whether a file is the published one of its name, an altered copy of it, or not one we know. The same name exists
+    in other releases, so only a copy of the published size counts as altered."""
+    release = published.get(path.name)
+    if release is None:
+        return "unknown"
+    if file_digest(path, release.algorithm) == release.digest:
+        return "verified"
+    return "altered" if path.stat().st_size == release.size else "unknown"
+
+
+def refuse_altered(path: Path, published: Mapping[str, PublishedFile]) -> None:
+    """Raise when a file has the name and size of a published one but not its content."""
+    if verdict(path, published) == "altered":
+        release = published[path.name]
+        raise FedadeError(
+            f"{path} was altered: its checksum is {file_digest(path, release.algorithm)}, "
+            f"the published one is {release.digest}; replace it with a fresh copy"
+        )
+
+
+def damaged(path: Path, reason: str) -> FedadeError:
+    """The error for a file that cannot be read as what it claims to be."""
+    checksum = file_digest(path) if path.is_file() else "no file"
+    return FedadeError(f"{path} is truncated or damaged ({one_line(reason)}; {checksum}); replace it with a fresh copy")
+
+
+def one_line(reason: object) -> str:
+    """Another library's complaint as a short single line, fit to stand inside a message."""
+    text = " ".join(str(reason).split())
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
 
 DownloadProgress = Callable[[int, int | None], None]
 """Told the bytes received so far and, where the server says it, the bytes in all."""
-
 BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
 
@@ -57,16 +117,19 @@ def open_url(url: str) -> Any:
 
 
 def download(archive: Archive, target: Path, progress: DownloadProgress | None = None) -> Path:
-    """Download, check and unpack an archive below a folder; returns the folder it unpacked to.
-
-    All work happens in a temporary folder beside the target, so a failure at any point leaves nothing behind.
-    """
+    """Download, check and unpack an archive below a folder; returns the folder it unpacked to. All work happens in a
+    temporary folder beside the target, so a failure at any point leaves nothing behind."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as working:
             received = Path(working) / archive.url.rpartition("/")[2]
             _receive(archive.url, received, progress)
-            _require_digest(received, archive)
+            actual = file_digest(received, archive.digest.partition(":")[0])
+            if actual != archive.digest:
+                raise FedadeError(
+                    f"{archive.url} arrived altered: its checksum is {actual}, "
+                    f"the published one is {archive.digest}; try again, or fetch it by other means"
+                )
             unpack(received, Path(working))
             return _put_in_place(Path(working) / archive.folder, target / archive.folder)
     except OSError as error:
@@ -87,15 +150,6 @@ def _receive(url: str, path: Path, progress: DownloadProgress | None) -> None:
     # urllib's URLError and a socket's timeouts are OSErrors, as is a full disk, which says so by itself.
     except (OSError, HTTPException) as error:
         raise UnreachableError(f"{url} cannot be fetched ({one_line(error)})") from error
-
-
-def _require_digest(path: Path, archive: Archive) -> None:
-    actual = file_digest(path, archive.digest.partition(":")[0])
-    if actual != archive.digest:
-        raise FedadeError(
-            f"{archive.url} arrived altered: its checksum is {actual}, "
-            f"the published one is {archive.digest}; try again, or fetch it by other means"
-        )
 
 
 def _put_in_place(unpacked: Path, final: Path) -> Path:

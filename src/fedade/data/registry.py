@@ -12,21 +12,19 @@ from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule, import_attribute
 from fedade.data.cache import decoded
 from fedade.data.corruptions.registry import PUBLISHED
-from fedade.data.dataset import Dataset
+from fedade.data.dataset import Dataset, TextDataset, TextInput
 from fedade.data.download import DownloadProgress
 from fedade.data.known.cifar import CIFAR10, CIFAR10_C, CIFAR100, CIFAR100_C
 from fedade.data.known.digits import DIGITS
 from fedade.data.known.lama import LAMA_TREX
 from fedade.data.known.tiny_imagenet import TINY_IMAGENET
 from fedade.data.locate import default_data_dir
-from fedade.data.readers import cifar_c
 from fedade.data.readers.arrays import read_arrays
-from fedade.data.readers.folders import ImageFolder
+from fedade.data.readers.cifar import read_corruption
+from fedade.data.readers.images import ImageFolder
 from fedade.data.specs import CorruptedSpec, Spec, TextSpec
-from fedade.data.texts import TextDataset, TextInput
 
 torch_dataset: Any = OptionalModule("fedade.data.torch_dataset")  # PyTorch, which other data do without
-
 DATASETS: Mapping[str, Spec] = {
     "digits": DIGITS,
     "cifar10": CIFAR10,
@@ -36,7 +34,6 @@ DATASETS: Mapping[str, Spec] = {
     "cifar100-c": CIFAR100_C,
     "lama-trex": LAMA_TREX,
 }
-"""Every dataset by its name."""
 
 
 def load(name: str, data_dir: Path | None = None) -> Dataset:
@@ -63,8 +60,7 @@ def spec_of(name: str) -> Spec:
     """What is known about a dataset; an unknown name is an error that lists the known ones."""
     if name not in DATASETS:
         raise FedadeError(
-            f"unknown dataset {name!r}; choose from {', '.join(DATASETS)}, "
-            "folder:PATH, arrays:PATH or torch:package.module:attribute"
+            f"unknown dataset {name!r}; choose from {', '.join(DATASETS)}, folder:PATH, arrays:PATH or {_TORCH_FORM}"
         )
     return DATASETS[name]
 
@@ -75,7 +71,7 @@ def official_corruption(name: str, data_dir: Path | None, corruption: str, sever
     if not isinstance(spec, CorruptedSpec):
         raise FedadeError(f"dataset {name!r} has no corruptions; choose cifar10-c or cifar100-c")
     folder = spec.corruptions_folder(data_dir)
-    return cifar_c.read_corruption(folder, corruption, severity) if folder and corruption in PUBLISHED else None
+    return read_corruption(folder, corruption, severity) if folder and corruption in PUBLISHED else None
 
 
 def where(name: str, data_dir: Path | None = None) -> Path | None:
@@ -108,15 +104,11 @@ def _own_folder(name: str, location: str) -> Dataset:
     return replace(dataset, name=name, one_part=reader.has_one_part(folder))
 
 
-def _own_torch(name: str, location: str) -> Dataset:
-    read: Dataset = torch_dataset.from_named(import_attribute(location, name, "torch:package.module:attribute"), name)
-    return read
-
-
+_TORCH_FORM = "torch:package.module:attribute"
 OWN_DATA: Mapping[str, Callable[[str, str], Dataset]] = {
     "folder": _own_folder,
     "arrays": lambda name, location: read_arrays(Path(location).expanduser(), name),
-    "torch": _own_torch,
+    "torch": lambda name, location: torch_dataset.from_named(import_attribute(location, name, _TORCH_FORM), name),
 }
 """How the user's own data are named, before the colon."""
 
@@ -131,10 +123,8 @@ def describe(data_dir: Path | None = None) -> list[dict[str, Any]]:
 
 
 def check(name: str, data_dir: Path | None = None) -> dict[str, Any]:
-    """Counts of a dataset after decoding it whole, and what checksums say about each of its files.
-
-    A file is `verified`, `altered`, or `unknown` when no checksum of it is published.
-    """
+    """Counts of a dataset after decoding it whole, and what checksums say about each of its files. A file is
+    `verified`, `altered`, or `unknown` when no checksum of it is published."""
     spec = DATASETS.get(name)
     dataset = load_texts(name, data_dir) if isinstance(spec, TextSpec) else load(name, data_dir)
     clean = spec.clean if isinstance(spec, CorruptedSpec) else spec
@@ -151,7 +141,5 @@ def check(name: str, data_dir: Path | None = None) -> dict[str, Any]:
         "partial": dataset.partial,
         "files": files,
         "verified": bool(files) and set(files.values()) == {"verified"},
-        "corruptions": [
-            name for name in PUBLISHED if arrays and cifar_c.read_corruption(arrays, name, severity=1) is not None
-        ],
+        "corruptions": [name for name in PUBLISHED if arrays and read_corruption(arrays, name, severity=1) is not None],
     }

@@ -1,7 +1,5 @@
-"""Faults of a small grey sensor, for covariate shift on the default data: no dependency beyond SciPy.
-
-The colour corruptions of CIFAR-C are in `fedade.data.corruptions`.
-"""
+"""Faults of a small grey sensor, for covariate shift on the default data: no dependency beyond SciPy. The colour
+corruptions of CIFAR-C are in `fedade.data.corruptions`."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,26 +15,14 @@ Images = NDArray[np.float64]
 """`[N, 1, height, width]` on a 0..1 scale."""
 
 
-def _noise(images: Images, strength: float, generator: np.random.Generator) -> Images:
-    return images + generator.normal(0, 0.16 * strength, images.shape)
-
-
 def _dead_pixels(images: Images, strength: float, generator: np.random.Generator) -> Images:
     dead = generator.random(images.shape) < 0.35 * strength
     return np.where(dead, generator.integers(0, 2, images.shape), images)
 
 
-def _blur(images: Images, strength: float, _: np.random.Generator) -> Images:
-    return np.asarray(ndimage.gaussian_filter(images, (0, 0, 1.1 * strength, 1.1 * strength)))
-
-
 def _low_contrast(images: Images, strength: float, _: np.random.Generator) -> Images:
     middle = images.mean((-2, -1), keepdims=True)
     return np.asarray(middle + (images - middle) * (1 - 0.75 * strength))
-
-
-def _bright(images: Images, strength: float, _: np.random.Generator) -> Images:
-    return images + 0.4 * strength
 
 
 def _vignette(images: Images, strength: float, _: np.random.Generator) -> Images:
@@ -46,14 +32,13 @@ def _vignette(images: Images, strength: float, _: np.random.Generator) -> Images
 
 
 SENSOR_CORRUPTIONS: Mapping[str, Callable[[Images, float, np.random.Generator], Images]] = {
-    "noise": _noise,
+    "noise": lambda images, strength, generator: images + generator.normal(0, 0.16 * strength, images.shape),
     "dead_pixels": _dead_pixels,
-    "blur": _blur,
+    "blur": lambda images, strength, _: ndimage.gaussian_filter(images, (0, 0, 1.1 * strength, 1.1 * strength)),
     "low_contrast": _low_contrast,
-    "bright": _bright,
+    "bright": lambda images, strength, _: images + 0.4 * strength,
     "vignette": _vignette,
 }
-
 SENSOR_STANDARD = ("noise", "dead_pixels", "blur", "low_contrast", "bright", "vignette")
 """What clients meet unless others are named, in this order; one that is added joins by being named."""
 

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedade.core.errors import FedadeError
+from fedade.data import download
 from fedade.data.cache import decoded
-from fedade.data.checksums import PublishedFile, refuse_altered, verdict
 from fedade.data.corruptions.registry import PUBLISHED
-from fedade.data.dataset import Dataset
-from fedade.data.download import Archive, DownloadProgress, UnreachableError, download
+from fedade.data.dataset import Dataset, TextDataset, TextInput
 from fedade.data.locate import DATA_VARIABLE, Copy, DiskLayout, find, search_path, subfolders
-from fedade.data.readers import cifar_c
+from fedade.data.readers.cifar import corruption_files, read_corrupted_labels
 from fedade.data.readers.images import ImageReading
-from fedade.data.texts import TextDataset, TextInput
 
 
 class Spec(ABC):
@@ -31,7 +29,7 @@ class Spec(ABC):
         """The folder that it is read from; None when it is not on disk, or installed."""
         return None
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         """Download it to a folder unless a complete copy is on disk; returns its folder."""
         return None
 
@@ -70,8 +68,8 @@ class ImageSpec(Spec):
     train_images: int
     test_images: int
     layouts: tuple[DiskLayout, ...]
-    archive: Archive
-    published: Mapping[str, PublishedFile]
+    archive: download.Archive
+    published: Mapping[str, download.PublishedFile]
 
     def load(self, data_dir: Path | None) -> Dataset:
         copy = self.best_copy(data_dir)
@@ -85,9 +83,14 @@ class ImageSpec(Spec):
 
         def read() -> ImageReading:
             for path in files:
-                refuse_altered(path, self.published)
+                download.refuse_altered(path, self.published)
             reading = copy.reader.read(copy.folder)
-            self._refuse_surplus(reading)
+            for part, present, expected in self._counts(len(reading.train.labels), len(reading.test.labels)):
+                if present > expected:
+                    raise FedadeError(
+                        f"{reading.source} holds {present:,} {part} images, the dataset has {expected:,}; "
+                        "remove files that belong to another copy"
+                    )
             return reading
 
         dataset = decoded(self.name, files, repr(copy.reader), read)
@@ -97,7 +100,7 @@ class ImageSpec(Spec):
         copy = self.best_copy(data_dir)
         return copy.folder if copy else None
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         copy = self.best_copy(data_dir)
         if copy is not None and self._is_complete(copy):
             return copy.folder
@@ -115,7 +118,7 @@ class ImageSpec(Spec):
         copy = self.best_copy(data_dir)
         files = copy.reader.files(copy.folder) if copy else []
         known = [path for path in files if path.name in self.published or path.suffix != ".JPEG"]
-        return {path.name: verdict(path, self.published) for path in known}
+        return {path.name: download.verdict(path, self.published) for path in known}
 
     def best_copy(self, data_dir: Path | None) -> Copy | None:
         """The copy to read: in the first data folder that has any, a complete one if there is one."""
@@ -143,33 +146,23 @@ class ImageSpec(Spec):
         reading = copy.reader.read(copy.folder)
         return self.missing_images(len(reading.train.labels), len(reading.test.labels))
 
-    def _refuse_surplus(self, reading: ImageReading) -> None:
-        for part, present, expected in self._counts(len(reading.train.labels), len(reading.test.labels)):
-            if present > expected:
-                raise FedadeError(
-                    f"{reading.source} holds {present:,} {part} images, the dataset has {expected:,}; "
-                    "remove files that belong to another copy"
-                )
-
     def _counts(self, train_images: int, test_images: int) -> tuple[tuple[str, int, int], ...]:
         return ("training", train_images, self.train_images), ("test", test_images, self.test_images)
 
 
 @dataclass(frozen=True)
 class CorruptedSpec(Spec):
-    """A covariate benchmark: a clean dataset, and where the arrays of its corrupted test images may lie.
-
-    Corruptions that are not on disk are generated.
-    """
+    """A covariate benchmark: a clean dataset, and where the arrays of its corrupted test images may lie. Corruptions
+    that are not on disk are generated."""
 
     name: str
     clean: ImageSpec
     folders: tuple[str, ...]
-    archive: Archive
+    archive: download.Archive
 
     def load(self, data_dir: Path | None) -> Dataset:
         dataset, folder = self.clean.load(data_dir), self.corruptions_folder(data_dir)
-        labels = cifar_c.read_labels(folder) if folder else None
+        labels = read_corrupted_labels(folder) if folder else None
         if labels is not None and not np.array_equal(labels, dataset.test.labels):
             raise FedadeError(
                 f"{folder}/labels.npy differs from the labels of the clean test images; "
@@ -180,16 +173,16 @@ class CorruptedSpec(Spec):
     def where(self, data_dir: Path | None) -> Path | None:
         return self.corruptions_folder(data_dir) or self.clean.where(data_dir)
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         self.clean.fetch(data_dir, target, progress)
         folder = self.corruptions_folder(data_dir)
-        if folder is not None and len(cifar_c.files(folder)) == len(PUBLISHED):
+        if folder is not None and len(corruption_files(folder)) == len(PUBLISHED):
             return folder
         return _fetched(self.name, self.archive, target, progress)
 
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
         folder = self.corruptions_folder(data_dir)
-        present = len(cifar_c.files(folder)) if folder else 0
+        present = len(corruption_files(folder)) if folder else 0
         remark = f"{present} of {len(PUBLISHED)} published corruptions on disk; the others are generated"
         return {**self.clean.entry(data_dir), "remark": remark}
 
@@ -197,15 +190,13 @@ class CorruptedSpec(Spec):
         return self.clean.verdicts(data_dir)
 
     def corruptions_folder(self, data_dir: Path | None) -> Path | None:
-        return _first(self.folders, data_dir, cifar_c.recognises)
+        return _first(self.folders, data_dir, corruption_files)
 
 
 @dataclass(frozen=True)
 class TextSpec(Spec):
-    """A dataset of texts: its true size in facts, where it may lie, and where it is published.
-
-    It is not fetched by the package: the authors publish no checksum to hold a download against.
-    """
+    """A dataset of texts: its true size in facts, where it may lie, and where it is published. It is not fetched by the
+    package: the authors publish no checksum to hold a download against."""
 
     name: str
     num_classes: int
@@ -215,7 +206,6 @@ class TextSpec(Spec):
     """What such a folder holds, in words for a message."""
     url: str
     recognises: Callable[[Path], bool]
-    """Whether a folder holds it."""
     files: Callable[[Path], list[Path]]
     """The files in a folder that the reading depends on."""
     read: Callable[[Path, TextInput], TextDataset]
@@ -232,7 +222,7 @@ class TextSpec(Spec):
     def where(self, data_dir: Path | None) -> Path | None:
         return _first(self.folders, data_dir, self.recognises)
 
-    def fetch(self, data_dir: Path | None, target: Path, progress: DownloadProgress | None) -> Path | None:
+    def fetch(self, data_dir: Path | None, target: Path, progress: download.DownloadProgress | None) -> Path | None:
         return self._folder(data_dir)
 
     def entry(self, data_dir: Path | None) -> dict[str, Any]:
@@ -256,7 +246,7 @@ class TextSpec(Spec):
         return folder
 
 
-def _first(folders: Iterable[str], data_dir: Path | None, recognises: Callable[[Path], bool]) -> Path | None:
+def _first(folders: Iterable[str], data_dir: Path | None, recognises: Callable[[Path], object]) -> Path | None:
     candidates = (folder for root in search_path(data_dir) for folder in subfolders(root, folders))
     return next(filter(recognises, candidates), None)
 
@@ -265,10 +255,10 @@ def _places(data_dir: Path | None) -> str:
     return ", ".join(map(str, search_path(data_dir)))
 
 
-def _fetched(name: str, archive: Archive, target: Path, progress: DownloadProgress | None) -> Path:
+def _fetched(name: str, archive: download.Archive, target: Path, progress: download.DownloadProgress | None) -> Path:
     try:
-        return download(archive, target, progress)
-    except UnreachableError as error:
+        return download.download(archive, target, progress)
+    except download.UnreachableError as error:
         raise FedadeError(
             f"no complete copy of {name} in {_places(target)}, and {error}; download it elsewhere and unpack "
             f"{archive.folder}/ into {target}, or name a folder that has it (--data-dir or {DATA_VARIABLE})"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
-from fedade.flower.names import CLIENT_NAME
+from fedade.flower import CLIENT_NAME
 
 x509: Any = OptionalModule("cryptography.x509", "flower")
 hashes: Any = OptionalModule("cryptography.hazmat.primitives.hashes", "flower")
@@ -18,7 +18,6 @@ serialization: Any = OptionalModule("cryptography.hazmat.primitives.serializatio
 ec: Any = OptionalModule("cryptography.hazmat.primitives.asymmetric.ec", "flower")
 ed25519: Any = OptionalModule("cryptography.hazmat.primitives.asymmetric.ed25519", "flower")
 oid: Any = OptionalModule("cryptography.x509.oid", "flower")
-
 CA, CA_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
 APP_KEY, TRUSTED = "app.key", "trusted.yaml"
@@ -29,9 +28,7 @@ LOOPBACK = ("localhost", "127.0.0.1")
 
 def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], days: int) -> list[Path]:
     """Write what is missing, so that more nodes can be added later; returns the new files. Keys are the owner's alone.
-
-    The authority's key signs certificates, and the app's key signs apps. Keep both off the hosts of the federation.
-    """
+    The authority's key signs certificates, and the app's key signs apps. Keep both off the hosts of the federation."""
     for node in nodes:
         if not CLIENT_NAME.fullmatch(node):
             raise FedadeError(f"--node {node!r} is no client name; expected letters, digits, '.', '_' and '-'")
@@ -39,16 +36,17 @@ def make_certificates(folder: Path, hosts: Sequence[str], nodes: Sequence[str], 
     if not (folder / CA).exists():
         made += _make_authority(folder, days)
     if not (folder / SERVER).exists():
-        made += _make_server(folder, folder / SERVER, folder / SERVER_KEY, hosts, days)
+        made += _make_server(folder, hosts, days)
     if not (folder / TRUSTED).exists():
         made += _make_app_key(folder)
     for node in nodes:
         files = NodeFiles.of(folder, node)
         if not files.key.exists():
-            made.append(_write(files.key, _ssh_private(ec.generate_private_key(ec.SECP384R1())), secret=True))
+            made.append(_write_key(files.key, ec.generate_private_key(ec.SECP384R1()), "OpenSSH"))
         public = _ssh_public(load_ssh_key(files.key))
         if not files.public_key.exists():
-            made.append(_write(files.public_key, public))
+            storage.write_bytes(files.public_key, public)
+            made.append(files.public_key)
     return made
 
 
@@ -63,7 +61,6 @@ def load_ssh_key(path: Path) -> Any:
 
 
 def key_pair(path: Path) -> tuple[Any, Any]:
-    """A node's private key, and the public one."""
     key = load_ssh_key(path)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise FedadeError(f"{path} is no elliptic-curve key; make one with `fedade flower certs`")
@@ -80,7 +77,6 @@ class NodeFiles(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path, node: str) -> "NodeFiles":
-        """The files of a node in a folder of certificates."""
         place = folder / NODES / node
         return cls(place / "node.key", place / "node.key.pub")
 
@@ -96,10 +92,10 @@ def _make_authority(folder: Path, days: int) -> list[Path]:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return [_write_private(folder / CA_KEY, key), _write(folder / CA, _pem(certificate))]
+    return [_write_key(folder / CA_KEY, key), _write_certificate(folder / CA, certificate)]
 
 
-def _make_server(folder: Path, certificate_path: Path, key_path: Path, hosts: Sequence[str], days: int) -> list[Path]:
+def _make_server(folder: Path, hosts: Sequence[str], days: int) -> list[Path]:
     """A certificate for some hosts and for loopback, signed by the authority."""
     if not (folder / CA_KEY).exists():
         raise FedadeError(f"{folder / CA_KEY} is missing; the authority's key is needed to sign another certificate")
@@ -115,23 +111,17 @@ def _make_server(folder: Path, certificate_path: Path, key_path: Path, hosts: Se
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return [_write_private(key_path, key), _write(certificate_path, _pem(certificate))]
+    return [_write_key(folder / SERVER_KEY, key), _write_certificate(folder / SERVER, certificate)]
 
 
 def _make_app_key(folder: Path) -> list[Path]:
     """The key comes first: a kill between the two leaves a key whose public half is written with the next call."""
     made = []
     if not (folder / APP_KEY).exists():
-        made.append(_write(folder / APP_KEY, _ssh_private(ed25519.Ed25519PrivateKey.generate()), secret=True))
+        made.append(_write_key(folder / APP_KEY, ed25519.Ed25519PrivateKey.generate(), "OpenSSH"))
     public = _ssh_public(load_ssh_key(folder / APP_KEY)).decode().strip()
     storage.write_yaml(folder / TRUSTED, {f"fpk_{uuid.uuid5(uuid.NAMESPACE_OID, public)}": public})
     return [*made, folder / TRUSTED]
-
-
-def _ssh_private(key: Any) -> bytes:
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
-    encoded: bytes = key.private_bytes(encoding, form, serialization.NoEncryption())
-    return encoded
 
 
 def _ssh_public(key: Any) -> bytes:
@@ -164,16 +154,12 @@ def _alternative(host: str) -> Any:
         return x509.DNSName(host)
 
 
-def _pem(certificate: Any) -> bytes:
-    encoded: bytes = certificate.public_bytes(serialization.Encoding.PEM)
-    return encoded
+def _write_certificate(path: Path, certificate: Any) -> Path:
+    storage.write_bytes(path, certificate.public_bytes(serialization.Encoding.PEM))
+    return path
 
 
-def _write_private(path: Path, key: Any) -> Path:
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return _write(path, key.private_bytes(encoding, form, serialization.NoEncryption()), secret=True)
-
-
-def _write(path: Path, content: bytes, secret: bool = False) -> Path:
-    storage.write_bytes(path, content, private=secret)
+def _write_key(path: Path, key: Any, form: str = "PKCS8") -> Path:
+    encoding, kind = serialization.Encoding.PEM, getattr(serialization.PrivateFormat, form)
+    storage.write_bytes(path, key.private_bytes(encoding, kind, serialization.NoEncryption()), private=True)
     return path

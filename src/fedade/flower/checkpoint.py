@@ -1,7 +1,7 @@
 """The server's memory: after every timestep, whole or absent."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from fedade.core.tree import Tree
 from fedade.core.version import __version__
 from fedade.flower.members import Member
 from fedade.flower.rows import PlainRow, rows_of, stored_rows
-from fedade.flower.wire import Named, named_leaves, tree_like
+from fedade.flower.wire import below, named_leaves, tree_like
 
 FILE = "server.safetensors"
 FORMAT = 1
@@ -49,10 +49,11 @@ class Progress:
 
 MOST_FILES = 256
 """Files of rows that are kept apart; more become one."""
+_OF_THE_MOMENT = ("downlink", "node", "absent", "late", "lost", "bad_answers")
+"""What a checkpoint does not tell of a member: tensors are kept as such, and its node is to be met again."""
 
 
 def count(tally: dict[str, int], client: str) -> None:
-    """One more of a client."""
     tally[client] = tally.get(client, 0) + 1
 
 
@@ -65,14 +66,18 @@ def save(folder: Path, progress: Progress, members: list[Member]) -> None:
     named = {f"shared/{name}": leaf for name, leaf in named_leaves(progress.shared).items()}
     for member in members:
         named |= {f"downlink/{member.number}/{name}": leaf for name, leaf in member.downlink.items()}
-    content = {name: getattr(progress, name) for name in _FIELDS}
-    content |= {"members": [_plain(member) for member in members], "format": FORMAT, "written_by": __version__}
+    content = {name: value for name, value in vars(progress).items() if name not in ("shared", "rows")}
+    plain = [{name: value for name, value in vars(member).items() if name not in _OF_THE_MOMENT} for member in members]
+    content |= {"members": plain, "format": FORMAT, "written_by": __version__}
     storage.save_tensors(folder / FILE, named, {"progress": json.dumps(content)})
-    _join_rows(folder)
+    files = sorted(folder.glob("rows-*.parquet"))
+    if len(files) > MOST_FILES:  # a kill in between leaves rows twice, of which a trace takes one
+        trace.write(files[-1], stored_rows(rows_of([trace.read(path) for path in files])))
+        for path in files[:-1]:
+            path.unlink(missing_ok=True)
 
 
 def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
-    """The last checkpoint; None where there is none."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -84,10 +89,9 @@ def load(folder: Path, form: Tree) -> tuple[Progress, list[Member]] | None:
             f"{path} has format {form_there} of fedade {writer}, this is format {FORMAT} of fedade {__version__}; "
             "continue it with the version that wrote it"
         )
-    members = [
-        Member(**plain, downlink=_below(named, f"downlink/{plain['number']}/")) for plain in content.pop("members")
-    ]
-    return Progress(shared=tree_like(form, _below(named, "shared/")), **content), members
+    known = content.pop("members")
+    members = [Member(**one, downlink=below(named, f"downlink/{one['number']}/")) for one in known]
+    return Progress(shared=tree_like(form, below(named, "shared/")), **content), members
 
 
 def rows(folder: Path, turn: int) -> list[PlainRow]:
@@ -96,51 +100,15 @@ def rows(folder: Path, turn: int) -> list[PlainRow]:
     return rows_of([trace.read(path) for path in kept])
 
 
-def _join_rows(folder: Path) -> None:
-    """Make one file of many; a kill in between leaves rows twice, of which a trace takes one."""
-    files = sorted(folder.glob("rows-*.parquet"))
-    if len(files) > MOST_FILES:
-        trace.write(files[-1], stored_rows(rows_of([trace.read(path) for path in files])))
-        for path in files[:-1]:
-            path.unlink(missing_ok=True)
-
-
 def shared_after(run: Path, form: Tree) -> Tree:
     """The shared layers that an earlier run ended or was stopped with."""
     found = sorted(run.glob(f"cells/**/{FILE}"))
     if len(found) != 1:
         raise FedadeError(f"after: {run} holds no checkpoint of a run on real streams; name the folder of one")
-    return tree_like(form, _below(storage.load_tensors(found[0])[0], "shared/"))
+    return tree_like(form, below(storage.load_tensors(found[0])[0], "shared/"))
 
 
 def discard(folder: Path, *, rows_only: bool) -> None:
     """Remove what only an unfinished run needs; another run can begin with the layers of one that keeps them."""
     for path in (*folder.glob("rows-*.parquet"), *(() if rows_only else (folder / FILE,))):
         path.unlink(missing_ok=True)
-
-
-_FIELDS = (
-    "run",
-    "turn",
-    "settings",
-    "version",
-    "seconds",
-    "refused",
-    "failed",
-    "scaled_back",
-    "quarantined",
-    "distances",
-    "unanswered",
-)
-
-
-def _plain(member: Member) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in asdict(member).items()
-        if name not in ("downlink", "node", "absent", "late", "lost", "bad_answers")
-    }
-
-
-def _below(named: Named, prefix: str) -> Named:
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}

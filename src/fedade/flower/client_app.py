@@ -1,9 +1,13 @@
-"""The Flower client: one message, one turn."""
+"""The Flower client: who it is by its node's configuration, and one turn for one message."""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
+import platformdirs
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -14,29 +18,86 @@ from fedade.core.context import context_before_first_batch
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
 from fedade.core.importing import only_imports
-from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.threads import set_threads
+from fedade.flower import CLIENT_NAME, numbered_name
 from fedade.flower.bundle import read_bundle
-from fedade.flower.identity import Identity
-from fedade.flower.inheritance import inherited
 from fedade.flower.privacy import clipped
-from fedade.flower.settings import CONFIG, FlowerTask, PartitionStream, read_task
-from fedade.flower.snapshots import Store
+from fedade.flower.settings import CONFIG, FlowerSettings, FlowerTask, PartitionStream, read_task
+from fedade.flower.snapshots import Store, inherited
 from fedade.flower.streams import ClientStream, SimulatedStream, own_labelled, real_stream
 from fedade.flower.turns import AfterTurn, Client
 from fedade.flower.wire import Answer, TurnOutcome, answer_record, read_instruction
 from fedade.scenarios.building import build_scenario
 
+ANYTHING = "*"
+"""Instead of the names of modules: all that can be imported."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A client by its node's configuration: `client`, `state-dir`, `stream`, `labelled`, `deployment`, `imports`,
+    `partition-id`."""
+
+    name: str
+    state_dir: Path
+    stream: str | None
+    labelled: Path | None
+    """The file of its own labelled data, which never leaves its host."""
+    deployment: Path | None
+    partition: int | None
+    imports: tuple[str, ...] | None = ()
+    """Modules that an app may name for a stream, a method or a model; None: any."""
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> "Identity":
+        """Read a node's configuration; what it leaves out may be said by the run."""
+        partition = node_config.get("partition-id")
+        name = str(node_config.get("client") or ("" if partition is None else numbered_name(int(partition))))
+        if not CLIENT_NAME.fullmatch(name):
+            raise FedadeError(
+                f"--node-config: client={name!r} is no client name; expected letters, digits, '.', '_' and '-', "
+                'for example client="clinic-7"'
+            )
+        state = node_config.get("state-dir") or run_config.get("state-dir") or platformdirs.user_state_dir("fedade")
+        stream, labelled = node_config.get("stream"), node_config.get("labelled")
+        deployment = node_config.get("deployment") or run_config.get("deployment")
+        imports = str(node_config.get("imports") or "")
+        return cls(
+            name,
+            Path(str(state)) / name,
+            None if stream is None else str(stream),
+            Path(str(labelled)) if labelled else None,
+            Path(str(deployment)) if deployment else None,
+            None if partition is None else int(partition),
+            None if imports == ANYTHING else tuple(imports.replace(",", " ").split()),
+        )
+
+    def state_of(self, run: str) -> Path:
+        """Where the client keeps its state of a run; the name comes over the network, and must not lead elsewhere."""
+        if not CLIENT_NAME.fullmatch(run):
+            raise FedadeError(f"the server calls its run {run!r}, which is no name; is it the right server?")
+        return self.state_dir / run
+
+    def number_in(self, settings: FlowerSettings) -> int:
+        """Which part of a dataset is this client's."""
+        if self.partition is not None:
+            return self.partition
+        if self.name not in settings.clients:
+            raise FedadeError(
+                f"client {self.name}: the stream `partition` needs partition-id in --node-config, or its name in "
+                "flower.clients"
+            )
+        return settings.clients.index(self.name)
+
+
 log = logging.getLogger("flwr.fedade")
 
 
 def client_app(folder: Path, then: AfterTurn = lambda *_: None, in_order: bool = False) -> ClientApp:
-    """The client of the task in an app's folder; `then` is told of every turn.
-
-    `in_order`: whoever runs it answers one message after the other, which the server may count on.
-    """
+    """The client of the task in an app's folder; `then` is told of every turn. `in_order`: whoever runs it answers one
+    message after the other, which the server may count on."""
     app = ClientApp()
 
     @app.query("hello")
@@ -68,11 +129,13 @@ def _answer(folder: Path, message: Message, context: Context, then: AfterTurn) -
 
 
 def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
-    """The client of a run, from the task and its identity."""
     method = task.method()
     stream, deployment, labelled = _surroundings(task, identity)
-    privacy = task.flower.privacy
-    monitor = _monitor(deployment, method, labelled) if task.flower.monitor else None
+    privacy, monitor = task.flower.privacy, None
+    if task.flower.monitor:  # rehearsed on the client's own labelled data, or else on what ships with the deployment
+        held_out = deployment.reference if labelled is None else labelled
+        monitor = AccuracyMonitor.rehearsed(deployment, (held_out.inputs, held_out.labels), method)
+    simulated = method.card.oracle or method.replays_rates_of  # methods for the simulator only predict for nobody
     store = Store(
         identity.state_of(run),
         method.begin(context_before_first_batch(deployment)),
@@ -88,21 +151,10 @@ def make_client(task: FlowerTask, identity: Identity, run: str) -> Client:
         task.experiment.protocol.score_fresh,
         None if privacy is None else partial(clipped, clipping_norm=privacy.clipping_norm),
         labelled,
-        _adapter(deployment, method),
+        None if simulated else Adapter(deployment, method),
         monitor,
         None if task.deployment is None else inherited(store, task),
     )
-
-
-def _adapter(deployment: Deployment, method: Method) -> Adapter | None:
-    """What predicts by the client's state; None of methods that are for the simulator only."""
-    return None if method.card.oracle or method.replays_rates_of else Adapter(deployment, method)
-
-
-def _monitor(deployment: Deployment, method: Method, labelled: Reference | ReferenceRows | None) -> AccuracyMonitor:
-    """Rehearsed on the client's own labelled data, or else on what ships with the deployment."""
-    held_out = deployment.reference if labelled is None else labelled
-    return AccuracyMonitor.rehearsed(deployment, (held_out.inputs, held_out.labels), method)
 
 
 def _surroundings(
@@ -131,9 +183,8 @@ def stored_deployment(task: FlowerTask, path: Path | None) -> Deployment:
 # A node is one client; in a simulation one process plays many.
 
 
-@lru_cache(maxsize=1)
-def _task(folder: Path) -> FlowerTask:
-    return read_task(folder)
+_task = lru_cache(maxsize=1)(read_task)
+_bundle = lru_cache(maxsize=1)(read_bundle)
 
 
 @lru_cache(maxsize=1)
@@ -151,8 +202,3 @@ def _client(folder: Path, identity: Identity, run: str) -> Client:
 def _scenario(task: str) -> Scenario:
     parsed = FlowerTask.model_validate_json(task)
     return build_scenario(parsed.experiment.scenario, parsed.seed, "cpu", cache_dir(), lambda _done, _of: None)
-
-
-@lru_cache(maxsize=1)
-def _bundle(path: Path, digest: str) -> Deployment:
-    return read_bundle(path, digest)

@@ -22,7 +22,6 @@ from fedade.core.errors import FedadeError
 from fedade.flower.wire import one_line
 
 log = logging.getLogger("flwr.fedade")
-
 PATIENCE: dict[str, Any] = {"initial_backoff": 0.05, "backoff_cap": 2.0, "max_tries_per_object": 20}
 """Of a node, with a part of the server's message that is announced and not there: half a minute. Flower waits for a
 second at first, and for minutes in all."""
@@ -31,11 +30,9 @@ PART_SECONDS = 30.0
 FETCHED_AT_ONCE = 8
 EXCESS = 2**24
 """Bytes beyond the most that an answer may have of which one is still fetched, to be measured and refused."""
-
 PLAIN_PARTS, PIECE_BYTES = 16, 2**20
 """Parts of an answer beside the pieces of its arrays, and the least that Flower makes of these but for the last: one
 that is announced in many more parts would have the server ask for each of them, again and again."""
-
 Send = Callable[[str, bytes], tuple[bool, int]]
 """Sends a part by its name; tells whether it was taken, and how often it had to be sent until there was an answer."""
 
@@ -48,11 +45,8 @@ class Parcel:
     missing: list[str]
     parts: dict[str, bytes] = field(default_factory=dict)
     last_part: float = field(default_factory=time.monotonic)
-    """When something of it came."""
     held: int = 0
-    """Bytes of it."""
     too_much: bool = False
-    """No more of it is fetched."""
 
 
 class Mailbox:
@@ -74,8 +68,7 @@ class Mailbox:
             return list(self._grid.pull_messages(identities))
         self._parcels = {one: parcel for one, parcel in self._parcels.items() if one in identities}
         if unheard := [one for one in identities if one not in self._parcels]:
-            asked = PullAppMessagesRequest(message_ids=unheard)
-            response = self._grid._runtime_client.PullMessages(asked)
+            response = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=unheard))
             for announced, tree in zip(response.messages_list, response.message_object_trees, strict=True):
                 about = message_from_proto(announced).metadata
                 names = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
@@ -91,7 +84,9 @@ class Mailbox:
             if not parcel.missing or parcel.too_much:
                 whole.append(self._unpacked(grid, self._parcels.pop(one)))
             elif one in gone or time.monotonic() - parcel.last_part > PART_SECONDS:
-                whole.append(_lost(self._parcels.pop(one).about))
+                reason = f"its answer was announced, and {PART_SECONDS:.0f} s later parts of it have not come"
+                lost = Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason=reason)
+                whole.append(make_message(self._parcels.pop(one).about, error=lost))
         return whole
 
     def _fetch(self, grid: HttpGrid, parcel: Parcel, name: str) -> str | None:
@@ -125,16 +120,9 @@ class Mailbox:
         return message
 
 
-def _lost(about: Metadata) -> Message:
-    reason = f"its answer was announced, and {PART_SECONDS:.0f} s later parts of it have not come"
-    return make_message(about, error=Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason=reason))
-
-
 def once(send: Send, run: int, session: str, known: bool) -> Callable[[str, bytes], None]:
-    """Sends parts so that a lost answer does no harm: what was taken the first time is not taken again.
-
-    `known` says that the message itself was sent twice, so that its parts may have come already.
-    """
+    """Sends parts so that a lost answer does no harm: what was taken the first time is not taken again. `known` says
+    that the message itself was sent twice, so that its parts may have come already."""
 
     def send_part(name: str, content: bytes) -> None:
         taken, times = send(name, content)

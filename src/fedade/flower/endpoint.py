@@ -1,7 +1,5 @@
-"""HTTP on a Unix socket in a client's own folder: `predict` and `status`, for programs on the same host.
-
-The standard library is enough: `curl --unix-socket STATE/node.sock http://node/predict --data-binary @batch.npy`.
-"""
+"""HTTP on a Unix socket in a client's own folder: `predict` and `status`, for programs on the same host. The standard
+library is enough: `curl --unix-socket STATE/node.sock http://node/predict --data-binary @batch.npy`."""
 
 import http.client
 import io
@@ -18,7 +16,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -29,7 +26,6 @@ from fedade.core.errors import FedadeError
 from fedade.flower.serving import NotServedError, Served, restore
 
 log = logging.getLogger("flwr.fedade")
-
 SOCKET = "node.sock"
 LONGEST_PATH = 100
 """Of a socket; operating systems allow little more."""
@@ -70,7 +66,6 @@ class _Handler(BaseHTTPRequestHandler):
     answering: Served
 
     def do_GET(self) -> None:
-        """`/status`."""
         if self.path == "/status":
             self._send(200, "application/json", json.dumps(self.answering.status()).encode())
         else:
@@ -104,10 +99,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def address_string(self) -> str:
-        """Whoever can open the socket: its own user."""
-        return "local"
-
     def log_message(self, *_: Any) -> None:
         """Requests are counted, not logged."""
 
@@ -124,16 +115,13 @@ class NodeClient:
         return array_of(self._ask("POST", "/predict", bytes_of(inputs)))
 
     def status(self) -> dict[str, Any]:
-        """How the node's client is doing."""
         told: dict[str, Any] = json.loads(self._ask("GET", "/status"))
         return told
 
     def __enter__(self) -> "NodeClient":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def _ask(self, verb: str, path: str, body: bytes = b"") -> bytes:
@@ -211,7 +199,6 @@ def array_of(content: bytes) -> NDArray[Any]:
 
 
 def bytes_of(array: NDArray[Any]) -> bytes:
-    """An array as a `.npy` file."""
     if array.dtype.hasobject:
         raise FedadeError(f"an array of {array.dtype} cannot be sent; convert it to numbers")
     return _header(array.dtype.str, array.shape) + array.tobytes()
@@ -221,7 +208,6 @@ def bytes_of(array: NDArray[Any]) -> bytes:
 
 
 def _header_end(content: bytes) -> int:
-    """Where the values begin."""
     size = "<H" if content[6] == 1 else "<I"
     begin = npy.MAGIC_LEN + struct.calcsize(size)
     return begin + int(struct.unpack(size, content[npy.MAGIC_LEN : begin])[0])
@@ -229,7 +215,6 @@ def _header_end(content: bytes) -> int:
 
 @lru_cache(maxsize=64)
 def _layout(header: bytes) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    """Shape, order and type of what follows."""
     file = io.BytesIO(header)
     version = npy.read_magic(file)
     shape, fortran, kind = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)

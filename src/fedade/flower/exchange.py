@@ -10,13 +10,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedade.core.errors import FedadeError
+from fedade.flower import CLIENT_NAME
 from fedade.flower.delivery import Mailbox
 from fedade.flower.members import Member, Roster
-from fedade.flower.names import CLIENT_NAME
 from fedade.flower.wire import HELLO, TURN, content_bytes, message_bytes, one_line
 
 log = logging.getLogger("flwr.fedade")
-
 POLL_SECONDS = 0.2
 RESEND_SECONDS = 4.0
 """Between two attempts to reach a client that a turn cannot do without."""
@@ -51,7 +50,6 @@ class Traffic:
     """Most bytes of one client in one turn, both ways together."""
 
     def count(self, down: int, up: int) -> None:
-        """Add one client's turn."""
         self.to_clients += down
         self.from_clients += up
         self.largest_turn = max(self.largest_turn, down + up)
@@ -81,7 +79,6 @@ class Exchange:
     _hellos: dict[str, int] = field(default_factory=dict)
     """Nodes that were asked for their names, by message."""
     _greeted: dict[int, float] = field(default_factory=dict)
-    """When they were."""
     _questions: dict[str, str] = field(default_factory=dict)
     """Messages that may be lost, by the hello that was sent after them: where a node answers one message after the
     other, an answer to the second tells that there is none to the first."""
@@ -155,8 +152,7 @@ class Exchange:
             message = Message(write(member), dst_node_id=member.node, message_type=TURN, ttl=self.timeout_seconds)
             for identity in self.grid.push_messages([message]):
                 if identity:
-                    due = time.monotonic() + LOST_SECONDS
-                    sent[identity] = Pending(member, message_bytes(message), due)
+                    sent[identity] = Pending(member, message_bytes(message), time.monotonic() + LOST_SECONDS)
         return sent
 
     def _ask_for_lost(self, waiting: Mapping[str, Pending]) -> None:
@@ -195,7 +191,6 @@ class Exchange:
         return heard
 
     def _heard(self, pending: Pending, message: Message) -> tuple[Member, RecordDict | None]:
-        """Whose answer it is, and what it holds."""
         member = pending.member
         member.absent, member.late, member.lost = message.has_error(), 0, 0
         if message.has_error():

@@ -1,7 +1,5 @@
-"""A node's end of the network: Flower's fleet interface, spoken by the process that also does the work.
-
-Flower's own SuperNode starts a program for every message and looks for the next one every three seconds.
-"""
+"""A node's end of the network: Flower's fleet interface, spoken by the process that also does the work. Flower's own
+SuperNode starts a program for every message and looks for the next one every three seconds."""
 
 import hashlib
 import io
@@ -13,44 +11,19 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import httpx
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
-from flwr.proto.fab_pb2 import GetFabRequest
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-    RegisterNodeFleetRequest,
-    UnregisterNodeFleetRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.message_pb2 import PushObjectRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectPushError,
-    pull_and_inflate_object_from_tree,
-    push_objects,
-)
+from flwr.proto import fab_pb2, fleet_pb2, heartbeat_pb2, message_pb2, node_pb2, run_pb2
+from flwr.supercore.inflatable import inflatable_protobuf_utils, inflatable_utils
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError, push_objects
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
@@ -58,23 +31,20 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedade.core.errors import FedadeError
+from fedade.flower.admission import is_signed
 from fedade.flower.certificates import key_pair
 from fedade.flower.delivery import PATIENCE, once
 from fedade.flower.settings import CONFIG
-from fedade.flower.signatures import is_signed
 
 log = logging.getLogger("flwr.fedade")
-
 HEARTBEAT_SECONDS = 10.0
 """The shortest that Flower allows: after a kill the SuperLink takes a node for alive for twice this time."""
 REFUSED_SECONDS = 30.0
 """How long a node that is refused tries again: longer than the SuperLink takes its killed predecessor for alive."""
 RETRY_SECONDS = 2.0
 MOST_CONFIG_BYTES = 2**20
-
 NODE_UNAVAILABLE = 3
 """Flower's code for a node that is away."""
-
 _UNAVAILABLE = (502, 503, 504)
 
 
@@ -120,13 +90,11 @@ class FleetLink:
         self._keys = generate_key_pairs() if address.key is None else key_pair(address.key)
         self._self_registered, self._trusted = address.key is None, address.trusted
         version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        root = None if address.root_certificates is None else str(address.root_certificates)
         self._client = FleetHttpClient.from_server_address(
-            address.superlink,
-            address.root_certificates is None,
-            None if address.root_certificates is None else str(address.root_certificates),
-            interceptors=[version, NodeAuthHttpInterceptor(*self._keys)],
+            address.superlink, root is None, root, interceptors=[version, NodeAuthHttpInterceptor(*self._keys)]
         )
-        self.node = Node()
+        self.node = node_pb2.Node()
         self._leaving, self._forgotten = threading.Event(), threading.Event()
         self._heartbeats = threading.Thread(target=self._show_alive, daemon=True)
 
@@ -135,31 +103,29 @@ class FleetLink:
         self._heartbeats.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leaving.set()
         with suppress(httpx.HTTPError):
-            self._client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+            self._client.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id))
             if self._self_registered:
-                self._client.UnregisterNode(UnregisterNodeFleetRequest(node_id=self.node.node_id))
+                self._client.UnregisterNode(fleet_pb2.UnregisterNodeFleetRequest(node_id=self.node.node_id))
         self._client.close()
 
     def receive(self) -> Message | None:
-        """The next message for this node, if there is one."""
         if self._forgotten.is_set():
             self._activate()
             self._forgotten.clear()
-        response = self._call(self._client.PullMessages, PullMessagesRequest(node=self.node))
+        response = self._call(self._client.PullMessages, fleet_pb2.PullMessagesRequest(node=self.node))
         if not response.messages_list:
             return None
         run, whole = response.messages_list[0].metadata.run_id, response.message_object_trees[0]
-        message = pull_and_inflate_object_from_tree(
+        ask, confirm = (
+            partial(self._call, call) for call in (self._client.PullObject, self._client.ConfirmMessageReceived)
+        )
+        message = inflatable_utils.pull_and_inflate_object_from_tree(
             whole,
-            make_pull_object_fn_protobuf(self._calling(self._client.PullObject), self.node, run),
-            make_confirm_message_received_fn_protobuf(
-                self._calling(self._client.ConfirmMessageReceived), self.node, run
-            ),
+            inflatable_protobuf_utils.make_pull_object_fn_protobuf(ask, self.node, run),
+            inflatable_protobuf_utils.make_confirm_message_received_fn_protobuf(confirm, self.node, run),
             return_type=Message,
             **PATIENCE,
         )
@@ -168,10 +134,9 @@ class FleetLink:
         return message
 
     def send(self, answer: Message, seconds: float) -> None:
-        """Send an answer, which took some seconds to find."""
         answer.metadata.__dict__["_message_id"] = answer.object_id
         with no_object_id_recompute():
-            request = PushMessagesRequest(
+            request = fleet_pb2.PushMessagesRequest(
                 node=self.node,
                 messages_list=[message_to_proto(remove_content_from_message(answer))],
                 message_object_trees=[get_object_tree(answer)],
@@ -186,7 +151,7 @@ class FleetLink:
                 wanted, session = set(parts), ""
 
             def push(name: str, content: bytes) -> tuple[bool, int]:
-                part = PushObjectRequest(
+                part = message_pb2.PushObjectRequest(
                     node=self.node, run_id=run, object_id=name, object_content=content, session_id=session
                 )
                 answered, sent = self._tried(self._client.PushObject, part)
@@ -196,7 +161,7 @@ class FleetLink:
 
     def give_up(self, in_hand: bytes) -> None:
         """Tell the server that a message was lost with the process that had it, so that it need not wait."""
-        message = message_from_proto(ProtoMessage.FromString(in_hand))
+        message = message_from_proto(message_pb2.Message.FromString(in_hand))
         self._in_run(message.metadata.run_id)
         with suppress(RunEndedError, httpx.HTTPStatusError, *LOST):  # nobody waits for it any longer
             self.send(Message(Error(code=NODE_UNAVAILABLE, reason="the node was restarted"), reply_to=message), 0.0)
@@ -207,17 +172,15 @@ class FleetLink:
 
     def app_of(self, run: int) -> RunningApp:
         """The configuration of a run's app. Of its code nothing is read: this program is the client."""
-        described = run_from_proto(self._call(self._client.GetRun, GetRunRequest(node=self.node, run_id=run)).run)
-        asked = GetFabRequest(node=self.node, hash_str=described.fab_hash, run_id=run)
+        named = run_pb2.GetRunRequest(node=self.node, run_id=run)
+        described = run_from_proto(self._call(self._client.GetRun, named).run)
+        asked = fab_pb2.GetFabRequest(node=self.node, hash_str=described.fab_hash, run_id=run)
         app = fab_from_proto(self._call(self._client.GetFab, asked).fab)
-        content = app.content
-        digest = hashlib.sha256(content).hexdigest()
+        content, digest = app.content, hashlib.sha256(app.content).hexdigest()
         if digest != described.fab_hash:
             raise FedadeError(f"run {run}: the SuperLink sent another app than it named; is it the right one?")
         if self._trusted is not None and not is_signed(content, app.verifications, self._trusted):
-            raise FedadeError(
-                f"run {run}: its app is signed by no key of {self._trusted}; sign it with `fedade flower sign`"
-            )
+            raise FedadeError(f"run {run}: its app is signed by no key of {self._trusted}; use `fedade flower sign`")
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as bundle, bundle.open(CONFIG) as file:
                 config = file.read(MOST_CONFIG_BYTES + 1)
@@ -227,10 +190,6 @@ class FleetLink:
             raise FedadeError(f"run {run}: {CONFIG} of its app has more than {MOST_CONFIG_BYTES} bytes")
         return RunningApp(digest, config, dict(get_fused_config_from_fab(content, described)))
 
-    def context(self, run: int, node_config: dict[str, Any], run_config: dict[str, Any]) -> Context:
-        """What Flower tells a client beside a message."""
-        return Context(run, self.node.node_id, node_config, RecordDict(), run_config)
-
     def _activate(self) -> None:
         """Be known as alive; a node that was just killed is taken for alive, and refused, for a while."""
         public = public_key_to_bytes(self._keys[1])
@@ -238,9 +197,9 @@ class FleetLink:
         while True:
             try:
                 if self._self_registered and not self.node.node_id:
-                    self._call(self._client.RegisterNode, RegisterNodeFleetRequest(public_key=public))
-                asked = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_SECONDS)
-                self.node = Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
+                    self._call(self._client.RegisterNode, fleet_pb2.RegisterNodeFleetRequest(public_key=public))
+                asked = fleet_pb2.ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_SECONDS)
+                self.node = node_pb2.Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
             except httpx.HTTPStatusError as error:
                 if time.monotonic() > deadline:
                     raise FedadeError(
@@ -256,12 +215,9 @@ class FleetLink:
     def _show_alive(self) -> None:
         while not self._leaving.wait(HEARTBEAT_SECONDS * 0.6):
             with suppress(httpx.HTTPError):  # the SuperLink is away; whoever asks next will see
-                asked = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_SECONDS)
+                asked = heartbeat_pb2.SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_SECONDS)
                 if not self._client.SendNodeHeartbeat(asked).success:
                     self._forgotten.set()
-
-    def _calling(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda request: self._call(function, request)
 
     def _call(self, function: Callable[[Any], Any], request: Any) -> Any:
         """Ask the SuperLink, for as long as it cannot be reached."""

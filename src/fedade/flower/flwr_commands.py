@@ -1,12 +1,17 @@
 """Flower's own command line, called as a program: what it prints, or one line that says what is wrong."""
 
 import json
+import os
 import subprocess
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fedade.core.errors import FedadeError
+from fedade.core.events import Report
 from fedade.flower.processes import flower_program
+from fedade.flower.settings import read_task
 
 _COLOURS = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Set where a notebook runs: Flower would then put colours into what should be JSON."""
@@ -20,8 +25,7 @@ def submit(app: str, connection: str, run_config: Mapping[str, str], environment
 
 def run_status(connection: str, run: int, environment: Mapping[str, str]) -> tuple[str, str]:
     """Flower's word for how a run fares, such as `finished:completed`, and its details."""
-    answer = flwr(environment, "list", connection, "--run-id", str(run), "--format", "json")
-    entry = answer["runs"][0]
+    entry = flwr(environment, "list", connection, "--run-id", str(run), "--format", "json")["runs"][0]
     return str(entry["status"]), str(entry.get("status-details", ""))
 
 
@@ -32,7 +36,6 @@ def refuse_failed(run: int, status: str, details: str) -> None:
 
 
 def flwr(environment: Mapping[str, str], *words: str) -> dict[str, Any]:
-    """What a command of Flower prints as JSON."""
     plain = {name: value for name, value in environment.items() if name not in _COLOURS}
     done = subprocess.run(  # noqa: S603
         [flower_program("flwr"), *words], env=plain, capture_output=True, text=True, check=False
@@ -47,3 +50,20 @@ def flwr(environment: Mapping[str, str], *words: str) -> dict[str, Any]:
         reason = answer.get("error-message") or words_of_flower[-1]
         raise FedadeError(f"flwr {words[0]} failed: {str(reason).strip()}")
     return answer
+
+
+POLL_SECONDS = 5.0
+
+
+def submit_and_watch(app: Path, connection: str, paths: Mapping[str, Path | None], report: Report) -> tuple[int, str]:
+    """The run's id and how it ended; a run that fails is an error, here as it should be in Flower."""
+    read_task(app)  # mistakes in the configuration are told here, not in a log on another host
+    run_config = {name: str(path) for name, path in paths.items() if path is not None}
+    run = submit(str(app), connection, run_config, os.environ)
+    while True:
+        status, details = run_status(connection, run, os.environ)
+        report(status, 0, 1)
+        refuse_failed(run, status, details)
+        if status.startswith("finished"):
+            return run, status
+        time.sleep(POLL_SECONDS)

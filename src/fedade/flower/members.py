@@ -54,7 +54,6 @@ class Member:
 
     @property
     def away(self) -> bool:
-        """Whether it is not waited for."""
         return self.absent or self.node is None
 
 
@@ -84,7 +83,6 @@ class Roster:
 
     @property
     def connected(self) -> int:
-        """Members whose node is known."""
         return sum(member.node is not None for member in self)
 
     def strangers(self, online: Sequence[int]) -> list[int]:
@@ -94,39 +92,32 @@ class Roster:
         authentication a restarted node has a new id, and its old one seems to live on for a while.
         """
         known = {member.node for member in self}
-        return sorted(node for node in online if node not in known and not self._stays_refused(node, online))
 
-    def _stays_refused(self, node: int, online: Sequence[int]) -> bool:
-        if node not in self._refused:
-            return False
-        holder = self._members.get(self._refused[node])
-        return holder is None or holder.node in online
+        def stays_refused(node: int) -> bool:
+            holder = self._members.get(self._refused.get(node, ""))
+            return node in self._refused and (holder is None or holder.node in online)
+
+        return sorted(node for node in online if node not in known and not stays_refused(node))
 
     def welcome(self, name: str, node: int, online: Sequence[int], in_order: bool = False) -> None:
         """Note that a node speaks for a client; one whose key is another's, or a second for the same, is refused."""
         names = self._names()
         if names is not None and (owner := names.get(node, "nobody")) != name:
-            self._refused[node] = ""
             self.impostors[owner] = self.impostors.get(owner, 0) + 1
-            log.warning("node %d calls itself %r, but its key is registered for %r; refused", node, name, owner)
-            return
-        member = self._members.get(name)
-        if member is None:
-            if not self._open:
-                self._refused[node] = name
-                log.warning("node %d calls itself %r, which is not in flower.clients; refused", node, name)
-                return
-            member = self._members[name] = Member(name, len(self))
-        if member.node is not None and member.node != node and member.node in online:
-            self._refused[node] = name
-            log.warning("node %d calls itself %r, but node %d does so already; refused", node, name, member.node)
-            return
-        member.node, member.in_order, member.absent = node, in_order, False
+            self.refuse(node, f"calls itself {name!r}, but its key is registered for {owner!r}")
+        elif not self._open and name not in self._members:
+            self.refuse(node, f"calls itself {name!r}, which is not in flower.clients", name)
+        else:
+            member = self._members.setdefault(name, Member(name, len(self)))
+            if member.node not in (None, node) and member.node in online:
+                self.refuse(node, f"calls itself {name!r}, but node {member.node} does so already", name)
+            else:
+                member.node, member.in_order, member.absent = node, in_order, False
 
-    def refuse(self, node: int) -> None:
-        """Note that a node cannot speak for any client."""
-        self._refused[node] = ""
-        log.warning("node %d tells no client name; refused", node)
+    def refuse(self, node: int, why: str = "tells no client name", name: str = "") -> None:
+        """Note that a node cannot speak for a client; `name` is whose, where it might do so later."""
+        self._refused[node] = name
+        log.warning("node %d %s; refused", node, why)
 
     def number_by_name(self) -> None:
         """Before the first timestep: numbers in the order of names, whoever came first."""

@@ -1,36 +1,37 @@
-"""A client as one resident program: connected to the SuperLink, with model and state loaded from message to message."""
+"""A client as one resident program, with model and state loaded from message to message; or several on one host, each
+a process, forked from one that has loaded what all of them need."""
 
+import importlib
 import logging
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import filelock
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.common.config import parse_config_args
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.flower.client_app import client_app
+from fedade.flower.client_app import Identity, client_app
 from fedade.flower.endpoint import SOCKET, served_at
 from fedade.flower.fleet_link import LOST, Address, FleetLink, RunEndedError, envelope
-from fedade.flower.identity import Identity
+from fedade.flower.processes import ended_by_signals
 from fedade.flower.serving import Served, remember_node, restore
 from fedade.flower.settings import CONFIG
 from fedade.flower.snapshots import Snapshot
 from fedade.flower.turns import Client
 
 log = logging.getLogger("flwr.fedade")
-
 SHORTEST_WAIT, LONGEST_WAIT = 0.25, 3.0
 WAIT_SHARE = 0.05
 """Of the time since the last message that a node waits before it asks for the next: soon in a run, rarely in a night.
 Each question costs the SuperLink about 12 ms."""
-
 APP_FAILED = 2
 """Flower's code for a client that cannot answer at all."""
 
@@ -111,7 +112,7 @@ class Node:
                 self.served.publish(client, snapshot)
 
             app = client_app(folder, published, in_order=True)
-            return app(message, self.link.context(run, self.node_config, run_config))
+            return app(message, Context(run, self.link.node.node_id, self.node_config, RecordDict(), run_config))
         except RunEndedError:
             raise
         except Exception as error:
@@ -138,17 +139,71 @@ def _name_in_log(name: str) -> None:
     log.addFilter(named)
 
 
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Signals that ask a program to end let it take its leave: the SuperLink then knows that the node is gone."""
+GRACE_SECONDS = 5.0
+RESTART_SECONDS = 1.0
+NodeStart = tuple[Address, Mapping[str, Any]]
+"""Where a client's node finds its SuperLink, and its configuration."""
 
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
 
-    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-    before = {number: signal.signal(number, leave) for number in numbers}
+def clients_of(
+    superlink: str, root_certificates: Path | None, keys: Sequence[Path], node_configs: Sequence[str]
+) -> list[NodeStart]:
+    """Clients by what a command line says of them, each with its own key if there are keys."""
+    own: list[Path | None] = [*keys] or [None] * len(node_configs)
+    return [
+        (Address(superlink, root_certificates, key), parse_config_args([words]))
+        for key, words in zip(own, node_configs, strict=True)
+    ]
+
+
+def run_nodes(clients: Sequence[NodeStart]) -> None:
+    """Be one client, or watch over several: one that is killed is started again, one that gives up ends all."""
+    importlib.import_module("torch._dynamo")  # PyTorch does so at the first gradient, while the server waits
+    if len(clients) == 1:
+        run_node(*clients[0])
+        return
+    running: dict[int, NodeStart] = {}
+    with ended_by_signals():
+        try:
+            for client in clients:
+                running[_forked(client)] = client
+            while True:
+                pid, status = os.wait()
+                client = running.pop(pid)
+                if (code := os.waitstatus_to_exitcode(status)) >= 0:
+                    raise FedadeError(f"the node of {client[1].get('client')} ended with code {code}; see its log")
+                log.warning("the node of %s was killed; starting it again", client[1].get("client"))
+                time.sleep(RESTART_SECONDS)
+                running[_forked(client)] = client
+        finally:
+            _end(list(running))
+
+
+def _forked(client: NodeStart) -> int:
+    parent = os.getpid()
+    if pid := os.fork():
+        return pid
+    code = 1
     try:
-        yield
+        run_node(*client, parent)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except FedadeError as error:
+        log.error("%s", error)
+    except BaseException:
+        log.exception("the node failed")
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(code)  # what the parent would do at its end is the parent's
+
+
+def _end(pids: list[int]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while pids and time.monotonic() < deadline:
+            pids = [pid for pid in pids if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+            time.sleep(0.05)

@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.serverapp import (
-    GaussianPrivacyEvent,
-    NeighboringRelation,
-    PrivacyConfig,
-    RdpAccountant,
-    SamplingMethod,
-)
+from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod
 from flwr.supercore.differential_privacy import add_gaussian_noise_inplace, compute_stdv
 
 from fedade.core import storage
@@ -61,9 +55,8 @@ class PrivacyAccount:
 
     def release(self, broadcast: Tree, participants: int) -> Tree:
         """The mean of the participants' clipped updates with noise, which may be told to all."""
-        event = GaussianPrivacyEvent(
-            self.settings.noise_multiplier, participants, self.accountant.config.population_size
-        )
+        population = self.accountant.config.population_size
+        event = GaussianPrivacyEvent(self.settings.noise_multiplier, participants, population)
         if self.settings.max_epsilon is not None and self.accountant.would_exceed(event):
             raise FedadeError(
                 f"flower.privacy.max_epsilon: the next round would spend more than {self.settings.max_epsilon}; "
@@ -79,7 +72,6 @@ class PrivacyAccount:
         return tree_map(lambda _: torch.from_numpy(next(noisy)), broadcast)
 
     def spent(self) -> dict[str, Any]:
-        """ε at δ, and what it covers."""
         found = self.accountant.get_privacy_spent()
         return {
             "epsilon": found.epsilon,

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from fedade.core.errors import FedadeError
 
 GRACE_SECONDS = 8.0
 RETRY_SECONDS = 3.0
-
 _MARK = "FEDADE_PROCESS"
 _PROC = Path("/proc")
 
@@ -35,13 +34,11 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process number of the program itself."""
         if self._popen is None:
             raise ValueError(f"{self.name} was not started")
         return self._popen.pid
 
     def start(self) -> None:
-        """Run it, marked in its environment, which all that it starts inherit."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self._popen = subprocess.Popen(  # noqa: S603
@@ -81,7 +78,8 @@ class Process:
             time.sleep(0.1)
         while family := self.family():
             for pid in family:
-                _kill(pid)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
 
     def last_words(self, lines: int = 3) -> str:
@@ -114,18 +112,12 @@ def _marked(mark: str) -> list[int]:
 
 
 def _group(leader: int) -> list[int]:
-    """The leader of a group, as long as anyone of the group lives; where there is no list of processes to read."""
+    """A group, by the negative number of its leader, as long as anyone lives; where no list of processes is to read."""
     try:
         os.killpg(leader, 0)
     except (ProcessLookupError, PermissionError):
         return []
     return [-leader]
-
-
-def _kill(pid: int) -> None:
-    """A negative number stands for a group."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 @dataclass
@@ -157,19 +149,15 @@ class ProcessGroup:
     def __enter__(self) -> "ProcessGroup":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end_all()
 
     def start(self, process: Process) -> Process:
-        """Start a process that ends with the block."""
         self.running.append(process)
         process.start()
         return process
 
     def end_all(self) -> None:
-        """Ask all to end, and make sure that they did."""
         for process in reversed(self.running):
             process.ask_to_end()
         deadline = time.monotonic() + GRACE_SECONDS
@@ -179,14 +167,15 @@ class ProcessGroup:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """A SIGTERM, or a terminal that goes away, ends the block as Ctrl-C does, so that its processes end too."""
+def ended_by_signals(as_interrupt: bool = False) -> Iterator[None]:
+    """SIGTERM, Ctrl-C, or a terminal that goes away, end the block in order, so that what it has begun ends too.
+    `as_interrupt`: all of them as Ctrl-C does; else with the exit code of the signal."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt if as_interrupt else SystemExit(128 + number)
 
-    numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
-    before = {number: signal.signal(number, interrupt) for number in numbers}
+    numbers = [number for name in ("SIGTERM", "SIGINT", "SIGHUP") if (number := getattr(signal, name, None))]
+    before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:
@@ -195,7 +184,6 @@ def interruptible() -> Iterator[None]:
 
 
 def flower_program(name: str) -> str:
-    """One of Flower's programs, beside this Python."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
         raise FedadeError(f"{name} is not installed beside {sys.executable}; pip install 'fedade[flower]'")

@@ -17,7 +17,6 @@ from fedade.flower.settings import SHAREABLE, FlowerSettings
 from fedade.flower.wire import ReportedRow
 
 PlainRow = dict[str, Any]
-
 _COUNTS = ("n", "participated", "bytes_sent", "bytes_received")
 _NEVER_MISSING = ("accuracy_pre", "accuracy_post", "severity")
 """Reports read these columns; where nobody shares them they hold NaN."""
@@ -38,9 +37,7 @@ _RANGES = {
 
 def check_row(reported: ReportedRow, expected: int, widths: Mapping[str, int], settings: FlowerSettings) -> None:
     """Refuse a row that is not the client's to tell: of another timestep, or with other columns, types or values.
-
-    `widths` tells of every column how many numbers it holds, 0 for a single one.
-    """
+    `widths` tells of every column how many numbers it holds, 0 for a single one."""
     if not expected:
         raise FedadeError("it was not asked for one")
     if reported.timestep != expected:
@@ -81,19 +78,11 @@ def widths_of(plan: Plan, classes: int) -> dict[str, int]:
 
 def plain_row(member: Member, reported: ReportedRow) -> PlainRow:
     """A row of the trace: what the client reported, beside what the server counted."""
-    return {
-        "client": member.number,
-        "timestep": reported.timestep,
-        "n": reported.samples,
-        "participated": member.participated,
-        "bytes_sent": member.bytes_sent,
-        "bytes_received": member.bytes_received,
-        **reported.measures,
-    }
+    counted = {"n": reported.samples, **{name: getattr(member, name) for name in _COUNTS if name != "n"}}
+    return {"client": member.number, "timestep": reported.timestep, **counted, **reported.measures}
 
 
 def by_timestep(rows: Iterable[PlainRow]) -> dict[int, list[PlainRow]]:
-    """Rows in groups, earliest first."""
     groups: dict[int, list[PlainRow]] = {}
     for row in rows:
         groups.setdefault(int(row["timestep"]), []).append(row)
@@ -125,11 +114,8 @@ def whole_trace(
 
 def rows_of(tables: Sequence[pa.Table]) -> list[PlainRow]:
     """The rows of stored tables, without what a row does not have."""
-    return [
-        {name: value for name, value in row.items() if value is not None}
-        for table in tables
-        for row in table.to_pylist()
-    ]
+    rows = (row for table in tables for row in table.to_pylist())
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
 def stored_rows(rows: Sequence[PlainRow]) -> pa.Table:

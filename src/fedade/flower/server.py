@@ -24,34 +24,16 @@ from fedade.core.errors import FedadeError
 from fedade.core.method import FederatedMethod
 from fedade.core.seeds import Seeds
 from fedade.engine.attendance import Rounds
-from fedade.flower import checkpoint
-from fedade.flower.bounds import ROUNDING, bounded_weights, distance, learnt_bound, remembered, scaled_back
+from fedade.flower import bounds, checkpoint, wire
 from fedade.flower.checkpoint import Progress, count
-from fedade.flower.checks import check_update
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Member, Roster
 from fedade.flower.privacy import PrivacyAccount
-from fedade.flower.rehearsal import Forms
-from fedade.flower.robust import centred
 from fedade.flower.rows import PlainRow, check_row, plain_row, widths_of
 from fedade.flower.settings import FlowerTask
-from fedade.flower.wire import (
-    Answer,
-    Instruction,
-    Named,
-    ReportedRow,
-    TurnOutcome,
-    content_bytes,
-    digest,
-    instruction_record,
-    named_leaves,
-    one_line,
-    read_answer,
-    tree_like,
-)
+from fedade.flower.wire import Answer, Instruction, Named, TurnOutcome, digest, named_leaves, one_line, tree_like
 
 log = logging.getLogger("flwr.fedade")
-
 REMEMBERED = 32
 """Updates of a client that are known again when it sends them a second time."""
 
@@ -64,7 +46,7 @@ class Server:
     method: FederatedMethod | None
     """None for a method without rounds."""
     deployment: Deployment
-    forms: Forms
+    forms: wire.Forms
     exchange: Exchange
     roster: Roster
     progress: Progress
@@ -137,9 +119,8 @@ class Server:
         shared, told = named_leaves(self.progress.shared), dict[str, Instruction]()
 
         def write(member: Member) -> RecordDict:
-            trains = member.number in participants
-            told[member.name] = self._instruction(member, shared, trains, timestep, number)
-            return instruction_record(told[member.name])
+            told[member.name] = self._instruction(member, shared, member.number in participants, timestep, number)
+            return wire.instruction_record(told[member.name])
 
         def judge(member: Member, content: RecordDict) -> bool:
             answer = self._judged(member, content, shared, told.pop(member.name))
@@ -186,15 +167,13 @@ class Server:
         )
 
     def _judged(self, member: Member, content: RecordDict, shared: Named, told: Instruction) -> Answer | None:
-        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come.
-
-        A row that is refused leaves the rest of the answer: the client could not close its timestep otherwise.
-        """
+        """An answer that counts, or None; a refused one is named and counted, and is as if it had never come. A row
+        that is refused leaves the rest of the answer: the client could not close its timestep otherwise."""
         try:
             answer = self._read(content, told)
             asked = named_leaves(self.forms.uplink) if told.trains else None
-            check_update(answer, asked, shared, self.task.flower)
-            if digest(answer.uplink) in member.counted and distance(answer.uplink, shared):
+            bounds.check_update(answer, asked, shared, self.task.flower)
+            if digest(answer.uplink) in member.counted and bounds.distance(answer.uplink, shared):
                 raise FedadeError("it repeats an update that counted already")
         except FedadeError as error:
             count(self.progress.refused, member.name)
@@ -208,28 +187,25 @@ class Server:
             return None
         if answer.restarted:
             log.warning("%s lost its state, and began afresh", member.name)
-        return answer if self._believes_row(member, answer.row, told.timestep) else replace(answer, row=None)
-
-    def _read(self, content: RecordDict, told: Instruction) -> Answer:
-        """The answer in a message, if it is one to what this client was told, and of a size that it may have."""
-        if (held := content_bytes(content)) > self.exchange.most_bytes:
-            raise FedadeError(f"it has {held} bytes, more than {self.exchange.most_bytes}")
-        answer = read_answer(content)
-        if answer.nonce != told.nonce:
-            raise FedadeError("it answers another message")
-        return answer
-
-    def _believes_row(self, member: Member, row: ReportedRow | None, timestep: int) -> bool:
-        """Whether the trace may have what a client tells of the timestep that it closes."""
-        closed = member.timestep if member.timestep != timestep else 0
+        closed = member.timestep if member.timestep != told.timestep else 0
         try:
-            if row is not None:
-                check_row(row, closed, widths_of(self.forms.plan, self.deployment.num_classes), self.task.flower)
+            if answer.row is not None:
+                widths = widths_of(self.forms.plan, self.deployment.num_classes)
+                check_row(answer.row, closed, widths, self.task.flower)
         except FedadeError as error:
             count(self.progress.refused, member.name)
             log.warning("row of %s refused: %s", member.name, one_line(error))
-            return False
-        return True
+            return replace(answer, row=None)
+        return answer
+
+    def _read(self, content: RecordDict, told: Instruction) -> Answer:
+        """The answer in a message, if it is one to what this client was told, and of a size that it may have."""
+        if (held := wire.content_bytes(content)) > self.exchange.most_bytes:
+            raise FedadeError(f"it has {held} bytes, more than {self.exchange.most_bytes}")
+        answer = wire.read_answer(content)
+        if answer.nonce != told.nonce:
+            raise FedadeError("it answers another message")
+        return answer
 
     def _settle(self, member: Member, answer: Answer, timestep: int) -> None:
         """An answer that counts: the client has finished its last round, and is where the turn put it."""
@@ -256,7 +232,7 @@ class Server:
             broadcast, downlinks = method.aggregate(
                 self.deployment,
                 self.progress.shared,
-                centred(uplinks, self.task.flower),
+                bounds.centred(uplinks, self.task.flower),
                 self._weights([updates[member].samples for member in ordered]),
             )
         if not all(leaf.isfinite().all() for leaf in tree.leaves(broadcast)):
@@ -276,23 +252,22 @@ class Server:
     def _within_bounds(self, uplinks: Mapping[Member, Named]) -> list[Named]:
         """Updates of which none moves farther than privacy allows or, without it, than a multiple of what others do."""
         shared, before, settings = named_leaves(self.progress.shared), self.progress.distances, self.task.flower
-        distances = {member: distance(uplink, shared) for member, uplink in uplinks.items()}
+        distances = {member: bounds.distance(uplink, shared) for member, uplink in uplinks.items()}
         bound = math.inf
         if self.account is not None:
             # One that depends on the data would let a client be seen in how the others were scaled.
             bound = self.account.settings.clipping_norm
         elif settings.outlier_factor is not None:
-            bound = learnt_bound(list(distances.values()), before, settings.outlier_factor, len(self.roster))
-        self.progress.distances = remembered(before, list(distances.values()), len(self.roster))
+            bound = bounds.learnt_bound(list(distances.values()), before, settings.outlier_factor, len(self.roster))
+        self.progress.distances = bounds.remembered(before, list(distances.values()), len(self.roster))
         for member, moved in distances.items():
-            if moved > bound * ROUNDING:
+            if moved > bound * bounds.ROUNDING:
                 count(self.progress.scaled_back, member.name)
                 log.warning("update of %s moves by %.3g; scaled back to %.3g", member.name, moved, bound)
-        return [scaled_back(uplink, shared, bound) for uplink in uplinks.values()]
+        return [bounds.scaled_back(uplink, shared, bound) for uplink in uplinks.values()]
 
     def _weights(self, samples: list[int]) -> Tensor:
-        """How much each participant counts."""
         counts, factor = torch.tensor(samples, dtype=torch.float32), self.task.flower.outlier_factor
         if self.account is not None:  # one client's influence is bounded only where all count alike
             return torch.ones_like(counts)
-        return counts if factor is None else bounded_weights(counts, factor)
+        return counts if factor is None else bounds.bounded_weights(counts, factor)

@@ -6,41 +6,37 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import filelock
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedade.core import trace
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener, Listeners
-from fedade.core.method import Shared, with_rounds
+from fedade.core.method import with_rounds
 from fedade.core.paths import CONFIG, cache_dir
 from fedade.experiments.cell import cells_of
 from fedade.flower import checkpoint
+from fedade.flower.admission import NODES_VARIABLE, names_of_nodes
+from fedade.flower.bounds import refuse_personal_downlinks
 from fedade.flower.checkpoint import Progress
 from fedade.flower.client_app import stored_deployment
 from fedade.flower.exchange import Exchange
 from fedade.flower.members import Roster
-from fedade.flower.metrics import metrics_at
+from fedade.flower.overview import metrics_at, write_status
 from fedade.flower.privacy import PrivacyAccount, refuse_other_layers
-from fedade.flower.registration import NODES_VARIABLE, names_of_nodes
-from fedade.flower.rehearsal import most_bytes_of, rehearse
-from fedade.flower.robust import refuse_personal_downlinks
 from fedade.flower.rows import PlainRow, by_timestep, columns, whole_trace
-from fedade.flower.run_folder import write_status
 from fedade.flower.server import Server
 from fedade.flower.settings import FlowerTask, read_task
-from fedade.flower.wire import named_leaves
+from fedade.flower.wire import most_bytes_of, named_leaves, rehearse
 from fedade.listeners import trackers_named
 from fedade.products.run_folder import run
 from fedade.runner.store import CellFolder, claim
 from fedade.scenarios.building import build_deployment
 
 PREDECESSOR_SECONDS = 60.0
-MEMBER_FIELDS = ("name", "timestep", "last_seen", "trouble", "measures")
+MEMBER_FIELDS = ("name", "timestep", "last_seen", "trouble", "measures", "away")
 
 
 def server_app(folder: Path) -> ServerApp:
@@ -50,14 +46,11 @@ def server_app(folder: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config["out"])).resolve()
-        stored, after = (_path(context.run_config.get(key)) for key in ("deployment", "after"))
+        told = [context.run_config.get(key) for key in ("deployment", "after")]
+        stored, after = (Path(str(path)) if path else None for path in told)
         serve(read_task(folder), grid, out, stored, after)
 
     return app
-
-
-def _path(said: object) -> Path | None:
-    return Path(str(said)) if said else None
 
 
 def serve(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, after: Path | None = None) -> None:
@@ -84,7 +77,7 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, a
         return
     place.begin({"deployment": task.deployment or "built from the scenario"})
     trackers = trackers_named(task.flower.track, out)
-    server = make_server(task, grid, out, place, stored, Listeners(trackers), after)
+    server = make_server(task, grid, place, stored, Listeners(trackers), after)
     try:
         with metrics_at(task.flower.metrics, partial(_figures, server)):
             rows = server.run()
@@ -101,17 +94,15 @@ def adapt(task: FlowerTask, grid: Grid, out: Path, stored: Path | None = None, a
 
 
 def make_server(
-    task: FlowerTask,
-    grid: Grid,
-    out: Path,
-    place: CellFolder,
-    stored: Path | None,
-    listener: Listener,
-    after: Path | None = None,
+    task: FlowerTask, grid: Grid, place: CellFolder, stored: Path | None, listener: Listener, after: Path | None
 ) -> Server:
-    """The server of a task, from its last checkpoint if there is one, with its clients gathered."""
-    deployment, folder, cell = _deployment(task, stored), place.path, place.info
-    method = task.method()
+    """The server of a task, from its last checkpoint if there is one, with its clients gathered. A new run begins with
+    the shared layers as deployed, or with those that the run in `after` ended with."""
+    if task.deployment is None:
+        deployment = build_deployment(task.experiment.scenario, "cpu", cache_dir(), lambda _done, _of: None)
+    else:
+        deployment = stored_deployment(task, stored)
+    method, out, folder, cell = task.method(), place.store, place.path, place.info
     federated, forms = with_rounds(method), rehearse(method, deployment)
     refuse_personal_downlinks(forms.downlink, task.flower.aggregation)
     start = {} if federated is None else federated.begin_server(deployment)
@@ -126,11 +117,13 @@ def make_server(
     if before is None:
         roster.number_by_name()
     settings = {"method": method.model_dump(mode="json"), "deployment": task.deployment}
-    progress = before[0] if before else _beginning(start, after, settings)
+    if before is not None:
+        progress = before[0]
+    else:
+        shared = start if after is None else checkpoint.shared_after(after, start)
+        progress = Progress(secrets.token_hex(8), 0, shared, settings, version=int(after is not None))
     if progress.settings != settings:
-        raise FedadeError(
-            f"{out} was begun with other settings of {task.method_name} or another deployment; choose --out"
-        )
+        raise FedadeError(f"{out} was begun with other settings of {task.method_name} or deployment; choose --out")
     account = None
     if (privacy := task.flower.privacy) is not None and federated is not None:
         refuse_other_layers(named_leaves(forms.uplink), named_leaves(start))
@@ -142,27 +135,13 @@ def make_server(
             listener.on_rows(cell, timestep, partial(columns, rows))
 
     listener.on_start(cell, progress.turn // task.rounds)
-
     server = Server(task, federated, deployment, forms, exchange, roster, progress, folder, account, on_timestep)
     return server
 
 
-def _beginning(start: Shared, after: Path | None, settings: dict[str, Any]) -> Progress:
-    """A new run, with the layers as deployed or those of an earlier run."""
-    if after is None:
-        return Progress(secrets.token_hex(8), 0, start, settings=settings)
-    return Progress(secrets.token_hex(8), 0, checkpoint.shared_after(after, start), version=1, settings=settings)
-
-
-def _deployment(task: FlowerTask, stored: Path | None) -> Deployment:
-    if task.deployment is not None:
-        return stored_deployment(task, stored)
-    return build_deployment(task.experiment.scenario, "cpu", cache_dir(), lambda _done, _of: None)
-
-
 def _figures(server: Server) -> dict[str, object]:
-    """What a run tells beside its trace."""
     done, last = server.progress.turn // server.task.rounds, server.task.timesteps
+    counted = ("refused", "failed", "scaled_back", "quarantined", "unanswered")
     return {
         "timestep": done if last is None else min(done, last),  # a last turn closes the last timestep
         "timesteps": last,
@@ -170,15 +149,9 @@ def _figures(server: Server) -> dict[str, object]:
         "seconds": round(server.progress.seconds, 3),
         "updated": time.time(),
         "clients": [member.name for member in server.roster],
-        "members": [
-            {name: getattr(member, name) for name in MEMBER_FIELDS} | {"away": member.away} for member in server.roster
-        ],
+        "members": [{name: getattr(member, name) for name in MEMBER_FIELDS} for member in server.roster],
         "traffic": asdict(server.exchange.traffic),
-        "refused": server.progress.refused,
-        "failed": server.progress.failed,
         "impostors": server.roster.impostors,
-        "scaled_back": server.progress.scaled_back,
-        "quarantined": server.progress.quarantined,
-        "unanswered": server.progress.unanswered,
+        **{name: getattr(server.progress, name) for name in counted},
         "privacy": None if server.account is None else server.account.spent(),
     }

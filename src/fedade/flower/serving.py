@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from fedade.adapter.adapter import Adapter
 from fedade.core import storage
 from fedade.core.errors import FedadeError
-from fedade.flower.client_app import make_client
-from fedade.flower.identity import Identity
+from fedade.flower.client_app import Identity, make_client
 from fedade.flower.settings import read_task
 from fedade.flower.snapshots import Snapshot, newest_state
 from fedade.flower.turns import Client
@@ -53,7 +52,6 @@ class Served:
         self._adapter = client.adapter
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """Class probabilities `[n, K]`."""
         if self._adapter is None:
             raise NotServedError(f"{self.client} has learned nothing yet that could answer")
         answer: NDArray[Any] = self._adapter.predict(inputs).numpy()
@@ -62,7 +60,6 @@ class Served:
         return answer
 
     def status(self) -> dict[str, Any]:
-        """How the client is doing."""
         return {"client": self.client, "serving": self._adapter is not None, "requests": self._requests, **self._told}
 
 

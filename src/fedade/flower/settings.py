@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fedade.core import storage
-from fedade.core.choices import hint
+from fedade.core.choices import StrictSettings, hint
 from fedade.core.errors import FedadeError
 from fedade.core.method import Method
 from fedade.core.seeds import Seeds
@@ -19,7 +19,6 @@ from fedade.scenarios.stream_laws import STREAMS
 
 CONFIG = "fedade.yaml"
 """The file in the app's folder that names model, stream and method."""
-
 SHAREABLE = (
     "accuracy_pre", "accuracy_post", "accuracy_fresh", "severity", "true_prior", "state_bytes", "passes",
     *Quality._fields,
@@ -28,22 +27,17 @@ SHAREABLE = (
     "estimated_accuracy", "estimated_low", "estimated_high", "alarm", "waiting",
 )  # fmt: skip
 """Columns that clients may tell, of all methods here; a test keeps them together. Methods from outside have others."""
-
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PartitionStream(_Frozen):
+class PartitionStream(StrictSettings):
     """Trials: each client draws its part of the experiment's dataset, with labels to be scored by."""
 
     kind: Literal["partition"] = "partition"
 
 
-class FolderStream(_Frozen):
+class FolderStream(StrictSettings):
     """A folder into which batches arrive as `.npy` or `.npz` files, taken in the order of their names."""
 
     kind: Literal["folder"]
@@ -51,7 +45,7 @@ class FolderStream(_Frozen):
     """On the client; its node may name another: `--node-config 'stream="/data/batches"'`."""
 
 
-class ImportedStream(_Frozen):
+class ImportedStream(StrictSettings):
     """A function that yields batches, by import path: called with the client's name and how many it has taken."""
 
     kind: Literal["import"]
@@ -61,7 +55,7 @@ class ImportedStream(_Frozen):
 StreamSettings = Annotated[PartitionStream | FolderStream | ImportedStream, Field(discriminator="kind")]
 
 
-class PrivacySettings(_Frozen):
+class PrivacySettings(StrictSettings):
     """Client-level differential privacy: clipped updates, Gaussian noise on their mean."""
 
     noise_multiplier: float = Field(gt=0)
@@ -73,7 +67,7 @@ class PrivacySettings(_Frozen):
     """The run ends, loudly, before it would spend more."""
 
 
-class MetricsSettings(_Frozen):
+class MetricsSettings(StrictSettings):
     """Where the server answers Prometheus."""
 
     port: int = Field(9464, ge=1, le=65535)
@@ -87,7 +81,7 @@ def _everything_or_columns(written: Any) -> Any:
     return written
 
 
-class FlowerSettings(_Frozen):
+class FlowerSettings(StrictSettings):
     """How a run meets its clients."""
 
     clients: tuple[str, ...] = ()
@@ -135,15 +129,10 @@ class FlowerSettings(_Frozen):
         return self
 
     def shares(self, column: str) -> bool:
-        """Whether the user agreed that clients tell this column."""
         return self.share == "everything" or column in self.share
 
-    def as_plain(self) -> dict[str, Any]:
-        """Nested dicts and lists, as written to the app's configuration."""
-        return self.model_dump(mode="json")
 
-
-class FlowerTask(_Frozen):
+class FlowerTask(StrictSettings):
     """One method and seed of an experiment, and how to run it on Flower."""
 
     experiment: Experiment
@@ -170,7 +159,6 @@ class FlowerTask(_Frozen):
         return self.experiment.protocol.rounds if self.method().has_rounds else 1
 
     def method(self) -> Method:
-        """The method with its settings."""
         return self.experiment.build_method()
 
     def first_timestep(self, client: int) -> int:
@@ -182,7 +170,8 @@ class FlowerTask(_Frozen):
 
     def as_plain(self) -> dict[str, Any]:
         """As written to the app's configuration file."""
-        return {**self.experiment.as_plain(), "flower": self.flower.as_plain(), "deployment": self.deployment}
+        beside = self.model_dump(mode="json", include={"flower", "deployment"})
+        return {**self.experiment.as_plain(), **beside}
 
 
 def end_as_setting(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +203,6 @@ def task_from(settings: Mapping[str, Any]) -> FlowerTask:
 
 
 def read_task(folder: Path) -> FlowerTask:
-    """The task of an app."""
     return task_from(storage.read_yaml(folder / CONFIG))
 
 

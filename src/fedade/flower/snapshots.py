@@ -1,23 +1,23 @@
-"""A client's state on its own disk: one file per turn, whole or absent, whatever kills the process."""
+"""A client's state on its own disk: one file per turn, whole or absent; and what it brings into a new run."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fedade.core import storage, tree
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.core.tree import Tree
 from fedade.core.version import __version__
+from fedade.flower.settings import CONFIG, FlowerTask, read_task
 from fedade.flower.streams import START, Hidden
-from fedade.flower.wire import Named, tree_like
+from fedade.flower.wire import Named, below, named_leaves, tree_like
 
 FORMAT = 2
 """Version of the files. Version 1, which lacks the shared layers, is read too; tests/flower/states holds examples."""
-
 BEGINNING = -1
 """The turn before the first."""
 
@@ -41,7 +41,6 @@ class Snapshot:
 
     client: Tree
     cursor: str = START
-    """Where the stream stands."""
     timestep: int = 0
     """The last timestep that was opened, with data or without."""
     opened: Opened | None = None
@@ -81,46 +80,36 @@ class Store:
             )
         if (before := content.get("settings", self.settings)) != self.settings:
             raise FedadeError(f"{path} was begun with other settings ({before} there, {self.settings} now)")
-        client = tree_like(self.form, _below(named, "client/"))
-        opened = None if content["opened"] is None else _opened(content["opened"], named)
+        client, opened = tree_like(self.form, below(named, "client/")), None
+        if content["opened"] is not None:
+            hidden = Hidden(**below(named, "hidden/")) if below(named, "hidden/") else None
+            opened = Opened(inputs=named["inputs"], hidden=hidden, plan=below(named, "plan/"), **content["opened"])
         told = (content["cursor"], content["timestep"], opened, content["round_key"])
-        watched = self._watched(_below(named, "watched/"))
-        return Snapshot(client, *told, _below(named, "shared/"), watched, content.get("estimate", {}))
+        watched = self._watched(below(named, "watched/"))
+        return Snapshot(client, *told, below(named, "shared/"), watched, content.get("estimate", {}))
 
     def _watched(self, named: Named) -> Tree:
         """What the monitor remembers; nothing where this one remembers other things than was stored."""
-        fits = {name: leaf.shape for name, leaf in tree.to_named(self.watched_form, "").items()} == {
-            name: leaf.shape for name, leaf in named.items()
-        }
-        return tree_like(self.watched_form, named) if named and fits else ()
+        sides = (named_leaves(self.watched_form), named)
+        expected, found = ({name: leaf.shape for name, leaf in side.items()} for side in sides)
+        return tree_like(self.watched_form, named) if named and expected == found else ()
 
     def cursor_at(self, turn: int) -> str:
         """Where the stream stood after a turn, whatever method the state is of."""
-        content = json.loads(storage.load_metadata(self._path(turn))["snapshot"])
-        return str(content["cursor"])
+        return str(json.loads(storage.load_metadata(self._path(turn))["snapshot"])["cursor"])
 
     def save(self, turn: int, snapshot: Snapshot) -> None:
-        """Write the state after a turn."""
-        named = {f"client/{name}": leaf for name, leaf in tree.to_named(snapshot.client, "").items()}
+        named = {f"client/{name}": leaf for name, leaf in named_leaves(snapshot.client).items()}
         named |= {f"shared/{name}": leaf for name, leaf in snapshot.shared.items()}
-        named |= {f"watched/{name}": leaf for name, leaf in tree.to_named(snapshot.watched, "").items()}
-        content: dict[str, Any] = {
-            "format": FORMAT,
-            "written_by": __version__,
-            "settings": self.settings,
-            "cursor": snapshot.cursor,
-            "timestep": snapshot.timestep,
-            "round_key": snapshot.round_key,
-            "estimate": snapshot.estimate,
-            "opened": None,
-        }
+        named |= {f"watched/{name}": leaf for name, leaf in named_leaves(snapshot.watched).items()}
+        content = {"format": FORMAT, "written_by": __version__, "settings": self.settings, "opened": None}
+        content |= {name: getattr(snapshot, name) for name in ("cursor", "timestep", "round_key", "estimate")}
         if (opened := snapshot.opened) is not None:
             named["inputs"] = opened.inputs
             named |= {f"plan/{name}": value for name, value in opened.plan.items()}
             named |= {} if opened.hidden is None else {f"hidden/{k}": v for k, v in opened.hidden._asdict().items()}
-            content["opened"] = {
-                name: getattr(opened, name) for name in ("timestep", "observe_key", "accuracy_pre", "passes")
-            }
+            plain = ("timestep", "observe_key", "accuracy_pre", "passes")
+            content["opened"] = {name: getattr(opened, name) for name in plain}
         # Private: it holds the client's last batch.
         storage.save_tensors(self._path(turn), named, {"snapshot": json.dumps(content)}, private=True)
 
@@ -152,12 +141,21 @@ def newest_state(folders: Iterable[Path]) -> tuple[Path, int] | None:
     return newest.parent, int(newest.stem.removeprefix("turn-"))
 
 
-def _opened(content: dict[str, Any], named: Named) -> Opened:
-    hidden = _below(named, "hidden/")
-    return Opened(
-        inputs=named["inputs"], hidden=Hidden(**hidden) if hidden else None, plan=_below(named, "plan/"), **content
-    )
+def inherited(store: Store, task: FlowerTask) -> Snapshot | None:
+    """Where the stream stands, so that no batch comes twice; of the same method and deployment also what was learned.
+    None where the client has no state of another run."""
+    siblings = [folder for folder in store.folder.parent.glob("*") if folder.name != store.folder.name]
+    if (newest := newest_state(siblings)) is None:
+        return None
+    before, turn = replace(store, folder=newest[0]), newest[1]
+    found = before.load(turn) if _same(before, task) else None
+    return Snapshot(store.form if found is None else found.client, before.cursor_at(turn))
 
 
-def _below(named: Named, prefix: str) -> Named:
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+def _same(before: Store, task: FlowerTask) -> bool:
+    """Whether states are of the method, with its settings, and of the deployment that a task has."""
+    try:
+        earlier = read_task(before.folder) if (before.folder / CONFIG).exists() else None
+    except FedadeError:  # of a version whose settings this one does not understand
+        return False
+    return earlier is not None and (earlier.method(), earlier.deployment) == (task.method(), task.deployment)

@@ -1,10 +1,11 @@
 """Where a client's batches come from."""
 
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from fedade.core.scenario import Streams
 from fedade.engine.client import refuse_misshapen
 from fedade.flower.settings import FolderStream, StreamSettings
 
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 START = ""
 """The cursor before the first batch."""
 
@@ -47,50 +49,39 @@ class BadBatchError(FedadeError):
         """Where the stream stands without the batch."""
 
 
-class ClientStream(Protocol):
+class ClientStream(ABC):
     """The batches of one client, one at a time."""
 
+    @abstractmethod
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
         """The batch after the cursor; None where there is no new one. Raises BadBatchError where it is none."""
-        ...
 
     def fresh(self, timestep: int) -> ClientBatch | None:
-        """An independent draw of the same timestep, where that exists."""
-        ...
+        """An independent draw of the same timestep, where that exists: real data come once."""
+        return None
 
     def waiting(self, cursor: str) -> int | None:
         """Batches that have come and were not taken; None where nobody knows."""
-        ...
+        return None
 
     @property
     def answers(self) -> Path | None:
-        """Where predictions of batches are wanted."""
-        ...
+        """Where predictions of batches are wanted; None: nowhere."""
+        return None
 
 
 @dataclass(frozen=True)
-class SimulatedStream:
+class SimulatedStream(ClientStream):
     """A client's part of a scenario: the very batches that the simulator gives it."""
 
     streams: Streams
     client: int
 
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
-        """The scenario's batch at the timestep."""
         return self._draw(timestep, "stream")
 
     def fresh(self, timestep: int) -> ClientBatch | None:
-        """The scenario's independent draw."""
         return self._draw(timestep, "fresh")
-
-    def waiting(self, cursor: str) -> int | None:
-        """The next batch comes with the clock."""
-        return None
-
-    @property
-    def answers(self) -> Path | None:
-        """Nowhere."""
-        return None
 
     def _draw(self, timestep: int, purpose: str) -> ClientBatch:
         drawn = self.streams.draw(np.array([self.client]), timestep, purpose)
@@ -99,7 +90,7 @@ class SimulatedStream:
 
 
 @dataclass(frozen=True)
-class Folder:
+class Folder(ClientStream):
     """`.npy` files, or `.npz` files with `inputs`, in the order of their names."""
 
     path: Path
@@ -109,12 +100,7 @@ class Folder:
         names = self._after(cursor)
         return ClientBatch(_read(self.path / min(names)), min(names)) if names else None
 
-    def fresh(self, timestep: int) -> ClientBatch | None:
-        """Nothing: real data come once."""
-        return None
-
     def waiting(self, cursor: str) -> int | None:
-        """Files whose names come after the last one taken."""
         return len(self._after(cursor)) if self.path.is_dir() else None
 
     @property
@@ -131,14 +117,13 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Imported:
+class Imported(ClientStream):
     """A function of the client's name and the number of batches taken, which yields the batches after them."""
 
     function: Callable[[str, int], Iterator[Any]]
     client: str
 
     def take(self, timestep: int, cursor: str) -> ClientBatch | None:
-        """The next that the function yields."""
         taken = int(cursor or 0)
         batch = next(iter(self.function(self.client, taken)), None)
         if batch is None:
@@ -147,19 +132,6 @@ class Imported:
             return ClientBatch(_inputs(np.asarray(batch)), str(taken + 1))
         except (ValueError, TypeError) as error:
             raise BadBatchError(f"batch {taken + 1} is no array of numbers ({error})", str(taken + 1)) from error
-
-    def fresh(self, timestep: int) -> ClientBatch | None:
-        """Nothing: real data come once."""
-        return None
-
-    def waiting(self, cursor: str) -> int | None:
-        """Only the function knows."""
-        return None
-
-    @property
-    def answers(self) -> Path | None:
-        """Nowhere: ask the node."""
-        return None
 
 
 def real_stream(settings: StreamSettings, client: str, elsewhere: str | None) -> ClientStream:
@@ -175,7 +147,7 @@ def own_labelled(path: Path, deployment: Deployment) -> Reference:
     try:
         with np.load(path, allow_pickle=False) as stored:
             inputs, labels = _inputs(stored["inputs"]), torch.from_numpy(stored["labels"].astype(np.int64))
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise FedadeError(
             f"labelled data {path} cannot be read ({error}); expected a .npz file with arrays `inputs` and `labels`"
         ) from error
@@ -191,7 +163,7 @@ def _read(path: Path) -> Tensor:
     try:
         found = np.load(path, allow_pickle=False)
         return _inputs(found if isinstance(found, np.ndarray) else found["inputs"])
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise BadBatchError(
             f"{path} is not a batch ({error}); expected a .npy file, or a .npz file with an array `inputs`", path.name
         ) from error

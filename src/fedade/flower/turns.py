@@ -15,22 +15,19 @@ from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method, Shared, with_rounds
+from fedade.core.method import FederatedMethod, Method, Shared, with_rounds
 from fedade.core.network import PassCounter
 from fedade.core.tree import Tree
 from fedade.engine.client import observed, refuse_misshapen, whole_rows
 from fedade.engine.scoring import quality
-from fedade.flower.rehearsal import rehearse
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
 from fedade.flower.streams import BadBatchError, ClientBatch, ClientStream
-from fedade.flower.wire import Answer, Instruction, Named, ReportedRow, TurnOutcome, named_leaves, tree_like
+from fedade.flower.wire import Answer, Instruction, Named, ReportedRow, TurnOutcome, named_leaves, rehearse, tree_like
 
 log = logging.getLogger("flwr.fedade")
-
 AfterTurn = Callable[["Client", Snapshot], None]
 """Told of a client and what it remembers after a turn."""
-
 Clip = Callable[[Named, Named], Named]
 """From an update and the shared layers that it started from, to the update that may be sent."""
 
@@ -57,11 +54,11 @@ class Client:
 
     @torch.no_grad()
     def take_turn(self, told: Instruction, then: AfterTurn = lambda *_: None) -> Answer:
-        """Finish the last round, close the last timestep, open the next, take part in the round; then remember.
-
-        What was remembered, `then` is told.
-        """
-        before, restarted = self._state_at(told.base)
+        """Finish the last round, close the last timestep, open the next, take part in the round; then remember. What
+        was remembered, `then` is told."""
+        found = None if told.base == BEGINNING else self.store.load(told.base)
+        before = found or self.beginning or Snapshot(self.store.form)
+        restarted = found is None and told.base != BEGINNING
         shared = self._shared_of(told.shared if told.version else {})
         now = self._personalised(before, shared, told.downlink)
         row, outcome = None, TurnOutcome.done
@@ -105,11 +102,6 @@ class Client:
             except FedadeError as error:  # who reads predictions must not stop who learns
                 log.error("predictions of %s are not written: %s", now.cursor, error)
 
-    def _state_at(self, base: int) -> tuple[Snapshot, bool]:
-        """The state to continue from, and whether it had to begin afresh although the server knows of an earlier."""
-        found = None if base == BEGINNING else self.store.load(base)
-        return found or self.beginning or Snapshot(self.store.form), found is None and base != BEGINNING
-
     def _shared_of(self, sent: Named) -> Shared:
         """The shared layers that a server sent; none: those deployed."""
         method = with_rounds(self.method)
@@ -120,21 +112,24 @@ class Client:
 
     def _personalised(self, now: Snapshot, shared: Shared, downlink: Named) -> Snapshot:
         """The personal step of the last round, on the layers that came of it."""
-        method, opened, counter = with_rounds(self.method), now.opened, PassCounter()
-        if now.round_key is None or opened is None or method is None or method.everyone_personalises:
-            return replace(now, round_key=None)
+        method, key, now = with_rounds(self.method), now.round_key, replace(now, round_key=None)
+        if key is None or now.opened is None or method is None or method.everyone_personalises:
+            return now
         form = rehearse(method, self.deployment).downlink if downlink else ()
-        ctx = self._in_round(opened, now.round_key, shared, counter, tree_like(form, downlink))
-        client, plan = method.personalise(ctx, now.client, opened.plan)
-        opened = replace(opened, plan=plan, passes=opened.passes + counter.passes)
-        return replace(now, client=client, opened=opened, round_key=None)
+        return self._after_personal_step(method, now, now.opened, key, shared, tree_like(form, downlink))
 
     def _personalised_at_end(self, now: Snapshot, shared: Shared) -> Snapshot:
         """The personal step after a timestep's last broadcast, of methods in which all clients take it."""
-        method, opened, counter = with_rounds(self.method), now.opened, PassCounter()
+        method, opened = with_rounds(self.method), now.opened
         if opened is None or method is None or not method.everyone_personalises:
             return now
-        ctx = self._in_round(opened, opened.observe_key, shared, counter)
+        return self._after_personal_step(method, now, opened, opened.observe_key, shared)
+
+    def _after_personal_step(
+        self, method: FederatedMethod, now: Snapshot, opened: Opened, key: int, shared: Shared, downlink: Tree = ()
+    ) -> Snapshot:
+        counter = PassCounter()
+        ctx = self._in_round(opened, key, shared, counter, downlink)
         client, plan = method.personalise(ctx, now.client, opened.plan)
         return replace(now, client=client, opened=replace(opened, plan=plan, passes=opened.passes + counter.passes))
 
@@ -177,10 +172,8 @@ class Client:
         return ReportedRow(opened.timestep, len(opened.inputs), agreed)
 
     def _opened(self, now: Snapshot, shared: Shared, told: Instruction) -> tuple[Snapshot, TurnOutcome]:
-        """A new timestep: take a batch, if there is one, score before adapting, and observe.
-
-        A bad batch is set aside with its reason. What is wrong with the stream itself fails the turn.
-        """
+        """A new timestep: take a batch, if there is one, score before adapting, and observe. A bad batch is set aside
+        with its reason. What is wrong with the stream itself fails the turn."""
         now = replace(now, timestep=told.timestep)
         try:
             batch = self.stream.take(told.timestep, now.cursor)
@@ -199,7 +192,6 @@ class Client:
         return replace(now, client=client, cursor=batch.cursor, opened=opened), TurnOutcome.done
 
     def _trained(self, now: Snapshot, opened: Opened, shared: Shared, round_key: int) -> tuple[Snapshot, Named]:
-        """A participant's work, and what it sends."""
         method, counter = with_rounds(self.method), PassCounter()
         if method is None:
             raise FedadeError("the server asks for a round of a method that has none; give both the same app")
@@ -219,11 +211,9 @@ class Client:
     def _in_round(
         self, opened: Opened, round_key: int, shared: Shared, counter: PassCounter, downlink: Tree = ()
     ) -> RoundContext:
-        deployment, truth = self.deployment.counting(counter), self._truth(opened)
-        time, key = torch.tensor(opened.timestep), torch.tensor(round_key)
-        return RoundContext(
-            deployment, opened.inputs, time, key, shared, truth, own_reference=self.labelled, downlink=downlink
-        )
+        known = (torch.tensor(opened.timestep), torch.tensor(round_key), shared, self._truth(opened))
+        counting, own = self.deployment.counting(counter), self.labelled
+        return RoundContext(counting, opened.inputs, *known, own_reference=own, downlink=downlink)
 
     def _truth(self, opened: Opened) -> Truth | None:
         if not self.method.card.oracle:
@@ -258,17 +248,11 @@ def _accuracy(probabilities: Tensor, labels: Tensor) -> float:
 
 
 def _told_of(estimate: dict[str, Any]) -> dict[str, float]:
-    """An estimate as single numbers."""
     if "estimated_accuracy" not in estimate:
         return {}
-    low, high = estimate["accuracy_interval"]
-    alarm = float(estimate.get("alarm", False))
-    return {
-        "estimated_accuracy": estimate["estimated_accuracy"],
-        "estimated_low": low,
-        "estimated_high": high,
-        "alarm": alarm,
-    }
+    (low, high), accuracy = estimate["accuracy_interval"], estimate["estimated_accuracy"]
+    told = {"estimated_accuracy": accuracy, "estimated_low": low, "estimated_high": high}
+    return told | {"alarm": float(estimate.get("alarm", False))}
 
 
 def _plain(value: Tensor) -> float | list[float]:

@@ -1,11 +1,12 @@
-"""What travels: instructions to clients, answers from them, and trees of tensors as safetensors."""
+"""What travels: instructions to clients, answers from them, trees of tensors as safetensors, and the forms of these."""
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from safetensors import SafetensorError
@@ -13,19 +14,20 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedade.core import tree
+from fedade.core.context import ClientContext, RoundContext, Truth, context_before_first_batch
+from fedade.core.deployment import Deployment, Reference
 from fedade.core.errors import FedadeError
+from fedade.core.method import Method, Plan, with_rounds
 from fedade.core.tree import Tree
 
 TURN, HELLO = "train.turn", "query.hello"
 """Message types: one turn of a client, and the question for its name."""
-
 NUMBER_BYTES = 8
 INLINE_BYTES = 2**20
 """Trees up to this size travel among the other fields. Flower transfers every record, array and piece of an array with
 requests of its own, four in all; larger ones it cuts to pieces, and keeps once if many clients are sent the same."""
 _STYPE = "safetensors"
 _CONFIG, _ARRAYS = "config", "arrays"
-
 Named = dict[str, Tensor]
 """A tree's leaves under names that follow its structure."""
 
@@ -54,7 +56,6 @@ class Instruction:
     timestep: int
     """Where it is another than the client's own, that one is closed and this one opened; 0 only closes."""
     trains: bool
-    """Whether to take part in the round."""
     observe_key: int
     round_key: int
     version: int
@@ -92,14 +93,11 @@ class Answer:
 
 
 def instruction_record(instruction: Instruction) -> RecordDict:
-    """An instruction as Flower sends it."""
     fields = {name: value for name, value in vars(instruction).items() if name not in ("shared", "downlink")}
-    arrays = {"shared": instruction.shared, "downlink": instruction.downlink}
-    return _packed(fields, arrays)
+    return _packed(fields, {"shared": instruction.shared, "downlink": instruction.downlink})
 
 
 def read_instruction(content: RecordDict) -> Instruction:
-    """An instruction as a client gets it."""
     fields: dict[str, Any] = dict(content.config_records[_CONFIG])
     arrays = _unpacked(content)
     fields = {name: value for name, value in fields.items() if not name.startswith(f"{_ARRAYS}.")}
@@ -107,7 +105,6 @@ def read_instruction(content: RecordDict) -> Instruction:
 
 
 def answer_record(answer: Answer) -> RecordDict:
-    """An answer as Flower sends it."""
     fields: dict[str, Any] = {"outcome": answer.outcome.value, "restarted": answer.restarted, "nonce": answer.nonce}
     fields["samples"] = answer.samples
     if answer.row is not None:
@@ -122,9 +119,8 @@ def read_answer(content: RecordDict) -> Answer:
         fields = content.config_records[_CONFIG]
         row = None
         if "row.timestep" in fields:
-            measures: Any = {
-                name.removeprefix("measure."): value for name, value in fields.items() if name.startswith("measure.")
-            }
+            measured = [name for name in fields if name.startswith("measure.")]
+            measures: Any = {name.removeprefix("measure."): fields[name] for name in measured}
             row = ReportedRow(_whole(fields["row.timestep"]), _whole(fields["row.samples"]), measures)
         return Answer(
             TurnOutcome(str(fields["outcome"])),
@@ -162,13 +158,17 @@ def one_line(told: object) -> str:
 
 
 def named_leaves(values: Tree) -> Named:
-    """A tree as named leaves."""
     return tree.to_named(values, "")
 
 
 def digest(named: Named) -> str:
     """Names the values of some leaves."""
     return hashlib.sha256(save(_separate(named))).hexdigest()[:16]
+
+
+def below(named: Named, prefix: str) -> Named:
+    """Leaves whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def tree_like(form: Tree, named: Named) -> Tree:
@@ -217,3 +217,45 @@ def _unpacked(content: RecordDict) -> dict[str, Named]:
         except (SafetensorError, TypeError) as error:
             raise FedadeError(f"its array {name} is not {_STYPE} ({error})") from error
     return found
+
+
+SAMPLES = 8
+NAME_BYTES = 512
+"""Enough for a tensor's name, type and shape."""
+ROOM = 2**16
+"""For all else that an answer tells."""
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Trees of the structure, shapes and types of what is exchanged; their values mean nothing."""
+
+    plan: Plan
+    """What a client decides in a timestep, and may tell of it."""
+    uplink: Tree = ()
+    downlink: Tree = ()
+    """What it alone is told."""
+
+
+def most_bytes_of(forms: Forms) -> int:
+    """Most bytes that an honest answer can hold: its update, its row, and room for the names of both."""
+    leaves = len(tree.leaves(forms.uplink)) + len(forms.plan)
+    numbers = sum(value.numel() for value in forms.plan.values())
+    return tree.num_bytes(forms.uplink) + NUMBER_BYTES * numbers + NAME_BYTES * leaves + ROOM
+
+
+@torch.no_grad()
+def rehearse(method: Method, deployment: Deployment) -> Forms:
+    """One timestep of one client with one round, if there are rounds, on a reference set cut short to be quick."""
+    few = Reference(*(part[:SAMPLES] for part in deployment.reference))
+    short, federated = replace(deployment, reference=few), with_rounds(method)
+    shared = {} if federated is None else federated.begin_server(short)
+    truth = Truth(few.labels, deployment.source_prior) if method.card.oracle else None
+    state = method.begin(context_before_first_batch(short))
+    known = (short, few.inputs, torch.tensor(1), torch.tensor(0), shared, truth)
+    state, plan = method.observe(ClientContext(*known), state)
+    if federated is None:
+        return Forms(plan)
+    _, plan, uplink = federated.local_round(RoundContext(*known), state, plan)
+    _, downlinks = federated.aggregate(short, shared, tree.stack([uplink]), torch.tensor([float(len(few.inputs))]))
+    return Forms(plan, uplink, tree.take(downlinks, 0))

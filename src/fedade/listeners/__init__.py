@@ -10,10 +10,7 @@ from fedade.listeners.stored import stored_cells
 from fedade.listeners.tensorboard import TensorBoard
 from fedade.listeners.tracker import Backend, Tracker
 
-TRACKERS: Mapping[str, Callable[[Path, Path | None], Backend]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-}
+TRACKERS: Mapping[str, Callable[[Path, Path | None], Backend]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
 """Each is made with the folder of a run or suite, and a place for its files where that is not the folder."""
 
 

@@ -1,10 +1,15 @@
-"""The page of a run or suite while it goes on, from what its folder holds at the moment."""
+"""A page that follows a run, and a server for it, for this machine alone."""
 
 import hashlib
+import json
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +22,8 @@ from fedade.methods import method_class
 from fedade.reporting import names
 from fedade.reporting.page import Page, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow
 from fedade.reporting.results import Result, result, rows, run_tables
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.runner.running import PLAN
 
 _STATES = ("running", "failed", "waiting", "done")
@@ -48,13 +53,11 @@ def live_page(folder: Path) -> bytes:
     scenes: dict[tuple[tuple[str, str], ...], list[tuple[Recording, Result]]] = {}
     for cell in cells:
         if cell.state in ("running", "done") and (known := _known(cell)) is not None:
-            labels = (
-                (name, names.title(name, cell.info.labels[name])) for name in _SCENARIO if name in cell.info.labels
-            )
+            told = cell.info.labels
+            labels = ((name, names.title(name, told[name])) for name in _SCENARIO if name in told)
             scenes.setdefault(tuple(labels), []).append(known)
-    packed = pack(
-        [Scene(dict(labels), [recording for recording, _ in members]) for labels, members in scenes.items()], tiers=()
-    )
+    shown = [Scene(dict(labels), [recording for recording, _ in members]) for labels, members in scenes.items()]
+    packed = pack(shown, tiers=())
     page = Page(
         title=folder.resolve().name,
         question=_QUESTION,
@@ -99,26 +102,19 @@ def _known(cell: StoredCell) -> tuple[Recording, Result] | None:
     name = ", ".join(names.title(label, value) for label, value in labels.items() if label not in _APART)
     if cell.result is not None:
         cell_result = Result(**cell.result)._replace(method=name)
-        return Recording(
-            name, cell_result.seed, cell_result.oracle, partial(_finished_rows, path, _modified(path))
-        ), cell_result
+        read = partial(_finished_rows, path, _modified(path))
+        return Recording(name, cell_result.seed, cell_result.oracle, read), cell_result
     table = rows_of(cell.info)
     if table is None:
         return None
-    oracle = _is_oracle(str(labels["method"]))
-    started, latest = (
-        _modified(path.with_name("cell.json")),
-        max(map(_modified, path.parent.rglob("rows-*")), default=0),
-    )
-    cell_result = result(table, name, int(labels["seed"]), oracle, max(0, latest - started) / 1e9)
-    return Recording(name, cell_result.seed, oracle, partial(_shown, table, path)), cell_result
-
-
-def _is_oracle(method: str) -> bool:
     try:
-        return method_class(method)().card.oracle
+        oracle = method_class(str(labels["method"]))().card.oracle
     except FedadeError:  # a method from outside that is not at hand where the page is
-        return False
+        oracle = False
+    latest = max(map(_modified, path.parent.rglob("rows-*")), default=0)
+    seconds = max(0, latest - _modified(path.with_name("cell.json"))) / 1e9
+    cell_result = result(table, name, int(labels["seed"]), oracle, seconds)
+    return Recording(name, cell_result.seed, oracle, partial(_shown, table, path)), cell_result
 
 
 @lru_cache(maxsize=512)
@@ -137,3 +133,73 @@ def _modified(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:  # gone meanwhile, or not yet there
         return 0
+
+
+HOST = "127.0.0.1"
+LAST_LOOK = 5.0
+"""Seconds that a page that is open has, after the end of a run, to fetch how it ended."""
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Answers with the page of a folder and its state."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        try:
+            super().__init__((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise FedadeError(f"port {port} cannot be used ({error}); choose another with --port") from error
+        self.folder = folder
+        self.visited, self.told_the_end = threading.Event(), threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"http://{HOST}:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LiveServer
+
+    def do_GET(self) -> None:
+        self.server.visited.set()
+        folder = self.server.folder
+        # Another site may have its own name point here, and would then be allowed to read the answer.
+        if self.headers.get("Host", "").rpartition(":")[0] not in (HOST, "localhost"):
+            self.send_error(HTTPStatus.FORBIDDEN)
+        elif self.path == "/state":
+            self._answer("application/json", json.dumps(live_state(folder)).encode())
+        elif self.path == "/":
+            over = live_state(folder)["over"]
+            try:
+                self._answer("text/html; charset=utf-8", live_page(folder))
+            except FedadeError as error:  # files that are being moved; the page asks again
+                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            if over:
+                self.server.told_the_end.set()
+        else:
+            self._answer("text/plain", b"")  # browsers ask for an icon
+
+    def _answer(self, kind: str, content: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Nothing: the terminal belongs to the run."""
+
+
+@contextmanager
+def serve_in_background(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serve a folder's live page, and give its address; the folder may be empty or not there yet."""
+    with LiveServer(folder, port) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.address
+            if server.visited.is_set() and live_state(folder)["over"]:
+                server.told_the_end.wait(LAST_LOOK)
+        finally:
+            server.shutdown()

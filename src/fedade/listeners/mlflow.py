@@ -19,13 +19,10 @@ tracking: Any = OptionalModule("mlflow.tracking", "mlflow")
 entities: Any = OptionalModule("mlflow.entities", "mlflow")
 exceptions: Any = OptionalModule("mlflow.exceptions", "mlflow")
 database: Any = OptionalModule("sqlalchemy", "mlflow")
-
 SECONDS_BETWEEN_WRITES = 1.0
 """A request per timestep would slow a fast run down; what a kill loses is on disk, and is added when it goes on."""
-
 AT_ONCE = 100
 """Entries of one request; MLflow takes as many settings."""
-
 LONGEST = 6000
 """Characters of a setting."""
 
@@ -67,7 +64,7 @@ class MLflow:
         if store not in runs:
             runs[store] = _begin(client, experiment, cell)
             storage.write_json(path, runs)
-        return _continue(client, runs[store], cell.num_timesteps)
+        return _Run(client, runs[store], cell.num_timesteps)
 
 
 def _begin(client: Any, experiment: str, cell: CellInfo) -> str:
@@ -79,24 +76,18 @@ def _begin(client: Any, experiment: str, cell: CellInfo) -> str:
     return str(run.info.run_id)
 
 
-def _continue(client: Any, run_id: str, num_timesteps: int) -> TrackedCell:
-    data = client.get_run(run_id).data
-    if "failure" in data.tags:
-        client.delete_tag(run_id, "failure")
-    histories = [client.get_metric_history(run_id, name) for name in data.metrics]
-    last = max((point.step for history in histories for point in history), default=0)
-    ended = any(name.startswith("result/") for name in data.metrics)
-    if not ended:
-        client.update_run(run_id, "RUNNING")
-    return _Run(client, run_id, num_timesteps, last, ended)
-
-
 class _Run:
-    def __init__(self, client: Any, run_id: str, num_timesteps: int, last: int, ended: bool) -> None:
-        self._client, self._run_id, self._num_timesteps, self._ended = client, run_id, num_timesteps, ended
-        self._held: list[Any] = []
-        self._written = time.monotonic()
-        self.last = last
+    def __init__(self, client: Any, run_id: str, num_timesteps: int) -> None:
+        self._client, self._run_id, self._num_timesteps = client, run_id, num_timesteps
+        self._held, self._written = list[Any](), time.monotonic()
+        data = client.get_run(run_id).data
+        histories = [client.get_metric_history(run_id, name) for name in data.metrics]
+        self.last = max((point.step for history in histories for point in history), default=0)
+        self._ended = any(name.startswith("result/") for name in data.metrics)
+        if "failure" in data.tags:
+            client.delete_tag(run_id, "failure")
+        if not self._ended:
+            client.update_run(run_id, "RUNNING")
 
     def write(self, timestep: int, measures: Mapping[str, float]) -> None:
         now = int(1000 * time.time())

@@ -26,7 +26,6 @@ class StoredCell:
     info: CellInfo
     result: Mapping[str, Any] | None = None
     reason: str | None = None
-    """Why it failed."""
 
     @property
     def reached(self) -> int:

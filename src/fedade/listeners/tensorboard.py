@@ -12,7 +12,6 @@ from fedade.listeners.tracker import TrackedCell, flattened
 
 writing: Any = OptionalModule("torch.utils.tensorboard", "tensorboard")
 summary: Any = OptionalModule("torch.utils.tensorboard.summary", "tensorboard")
-
 SECONDS_BETWEEN_WRITES = 5
 LONGEST_TITLE = 120
 """Characters of a directory's name, besides the address."""

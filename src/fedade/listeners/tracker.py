@@ -44,10 +44,8 @@ class Backend(Protocol):
 
 @dataclass
 class Tracker(Listener):
-    """Writes what it hears to a tracking system, and first what the disk tells of the timesteps that it has missed.
-
-    In a run, trouble with the tracking system is told once and the run goes on: `fedade export` completes the record.
-    """
+    """Writes what it hears to a tracking system, and first what the disk tells of the timesteps that it has missed. In
+    a run, trouble with the tracking system is told once and the run goes on: `fedade export` completes the record."""
 
     backend: Backend
     strict: bool = False
@@ -67,7 +65,8 @@ class Tracker(Listener):
             self._try(lambda: record.write(timestep, measures))
 
     def on_end(self, cell: CellInfo, result: Mapping[str, Any]) -> None:
-        numbers = {name: float(value) for name, value in result.items() if _is_number(value) and name != "seed"}
+        plain = {name: value for name, value in result.items() if isinstance(value, int | float) and name != "seed"}
+        numbers = {name: float(value) for name, value in plain.items() if not isinstance(value, bool)}
         self._try(lambda: self._taken(cell).end(numbers))
 
     def on_failure(self, cell: CellInfo, reason: str) -> None:
@@ -102,10 +101,6 @@ class Tracker(Listener):
             self._silent = True
             remedy = "the run goes on untracked; complete the record later with `fedade export`"
             warnings.warn(f"{reason}; {remedy}", RuntimeWarning, stacklevel=2)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, PlainValue]:

@@ -1,8 +1,5 @@
-"""Tables of results within Markdown files, made again from files of results.
-
-A table stands between the lines `<!-- results`, a description in YAML (`reporting.result_tables.TableSpec`), `-->`, and
-the line `<!-- end of results -->`.
-"""
+"""Tables of results within Markdown files, made again from files of results. A table stands between the lines `<!--
+results`, a description in YAML (`reporting.result_tables.TableSpec`), `-->`, and the line `<!-- end of results -->`."""
 
 import re
 from collections.abc import Sequence

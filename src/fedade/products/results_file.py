@@ -9,18 +9,12 @@ from fedade.reporting.result_lines import CHANGED, Line, has_other_settings, mer
 from fedade.runner.store import Record, records
 
 FACTS = {
-    "stream": "scenario.stream",
-    "clients": "scenario.num_clients",
-    "timesteps": "scenario.num_timesteps",
-    "samples": "scenario.samples",
-    "alpha": "scenario.alpha",
-    "model": "scenario.model",
-    "epochs": "scenario.pretraining.epochs",
-    "reference": "scenario.reference",
-    "reference_size": "scenario.reference_size",
-    "rounds": "protocol.rounds",
+    "stream": "scenario.stream", "clients": "scenario.num_clients", "timesteps": "scenario.num_timesteps",
+    "samples": "scenario.samples", "alpha": "scenario.alpha", "model": "scenario.model",
+    "epochs": "scenario.pretraining.epochs", "reference": "scenario.reference",
+    "reference_size": "scenario.reference_size", "rounds": "protocol.rounds",
     "participation": "protocol.participation",
-}
+}  # fmt: skip
 """Columns that every line has, because tables are chosen by them, and the settings that they hold."""
 
 
@@ -57,10 +51,8 @@ class Added(NamedTuple):
 
 
 def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
-    """Add the finished cells of a run or suite to `results/NAME.csv`, which is named after the suite.
-
-    Adding again changes nothing, and cells that the folder does not hold stay as they are.
-    """
+    """Add the finished cells of a run or suite to `results/NAME.csv`, which is named after the suite. Adding again
+    changes nothing, and cells that the folder does not hold stay as they are."""
     lines = [line_of(record) for record in records(folder) if record.status.state == "done"]
     if not lines:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench SUITE --out {folder}` first")

@@ -64,8 +64,12 @@ def run(
     cells, identity = cells_of(experiment), experiment.identity()
     claim(folder, CONFIG, identity, write=False)
     todo = unfinished(cells, folder, retry_failed=True)
-    if todo:
-        _refuse_other_version(folder)
+    before = (_provenance(folder).get("versions") or {}).get("fedade")
+    if todo and before not in (__version__, None):  # one table of results is one version's
+        raise FedadeError(
+            f"{folder} was begun with fedade {before}, this is {__version__}; finish it with that version, or choose "
+            "another folder with --out"
+        )
     jobs = min(jobs, max(1, len(todo)))
     with executor_of("local", jobs, experiment.execution.on_gpu, listener, testbed) as executor:
         for error in prepare(todo, executor):
@@ -76,24 +80,11 @@ def run(
         return finish_run(folder, run_cells(cells, folder, executor, listener, retry_failed=True))
 
 
-def _refuse_other_version(folder: Path) -> None:
-    """One table of results is one version's."""
-    before = (_provenance(folder).get("versions") or {}).get("fedade")
-    if before not in (__version__, None):
-        raise FedadeError(
-            f"{folder} was begun with fedade {before}, this is {__version__}; finish it with that version, or choose "
-            "another folder with --out"
-        )
-
-
 def finish_run(folder: Path, done: CellsRun) -> Run:
     """Write what a run leaves besides its cells, of all that have a result."""
     finished = [cell for cell, status in done.cells if status.state == "done"]
-    results = tuple(
-        status.result._replace(method=str(cell.labels["row"]))
-        for cell, status in done.cells
-        if status.result is not None
-    )
+    found = [(str(cell.labels["row"]), status.result) for cell, status in done.cells]
+    results = tuple(result._replace(method=row) for row, result in found if result is not None)
     ended = Run(folder, results, tuple(done.failed))
     if finished:
         trace.write(folder / "trace.parquet", trace.concatenate([_named_trace(folder, cell) for cell in finished]))
@@ -122,11 +113,9 @@ def _title(experiment: Experiment) -> str:
 
 
 def _results_in(folder: Path) -> list[Result]:
-    if not (folder / "summary.json").is_file():
-        raise FedadeError(
-            f"{folder} holds no finished run (no summary.json); finish it with `fedade run --resume {folder}`"
-        )
     path = folder / "summary.json"
+    if not path.is_file():
+        raise FedadeError(f"{folder} holds no finished run; finish it with `fedade run --resume {folder}`")
     try:
         return [Result(**result) for result in storage.read_json(path)["results"]]
     except (KeyError, TypeError) as error:

@@ -22,8 +22,8 @@ from fedade.reporting import names
 from fedade.reporting.grid import Key, row_of, scenario_of
 from fedade.reporting.page import Page, origin, render
 from fedade.reporting.page.scenes import Recording, Scene, complete, pack
+from fedade.reporting.rendering import Table
 from fedade.reporting.results import Result, rows, run_tables
-from fedade.reporting.table_model import Table
 from fedade.reporting.tables import printed, row_names, suite_tables
 from fedade.runner.executors import executor_of
 from fedade.runner.running import CellsRun, prepare, run_cells, unfinished
@@ -31,7 +31,6 @@ from fedade.runner.store import Record, claim, records
 
 _MORE_THAN_ONE_LINE = 5
 """Damaged cells that are named one by one."""
-
 _QUESTION = (
     "How well do clients keep up with their own drifting data, without labels? Choose what the plots show; the tables "
     "cover everything."
@@ -95,7 +94,9 @@ def write_suite_report(folder: Path) -> Path:
     done = [record for record in ended if record.status.state == "done"]
     if not done:
         raise FedadeError(f"{folder} holds no finished cell; run `fedade bench {suite.name} --out {folder}` first")
-    groups = _by_scenario(done)
+    groups: dict[Key, list[Record]] = {}
+    for record in done:
+        groups.setdefault(scenario_of(record.outcome), []).append(record)
     packed = pack([_scene(members) for members in groups.values()])
     content = Page(
         title=f"{suite.name}: {suite.summary}",
@@ -123,22 +124,14 @@ def _suite_in(folder: Path) -> Suite:
     return suite_of(str(stored.get("suite")))
 
 
-def _by_scenario(done: Sequence[Record]) -> dict[Key, list[Record]]:
-    groups: dict[Key, list[Record]] = {}
-    for record in done:
-        groups.setdefault(scenario_of(record.outcome), []).append(record)
-    return groups
-
-
 def _scene(members: Sequence[Record]) -> Scene:
     titles = row_names([row_of(record.outcome) for record in members])
-    labels = {label: _shown(label, value) for label, value in scenario_of(members[0].outcome)}
+    # Without the letter that `names.title` puts before numbers: the chooser has the label beside it.
+    labels = {
+        label: names.title(label, value) if isinstance(value, str) else f"{value:g}"
+        for label, value in scenario_of(members[0].outcome)
+    }
     return Scene(labels, [_recording(record, titles[row_of(record.outcome)]) for record in members])
-
-
-def _shown(label: str, value: object) -> str:
-    """Without the letter that `names.title` puts before numbers: the chooser has the label beside it."""
-    return names.title(label, value) if isinstance(value, str) else f"{value:g}"
 
 
 def _recording(record: Record, title: str) -> Recording:

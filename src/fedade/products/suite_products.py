@@ -21,7 +21,6 @@ from fedade.theory.study import Case, write_theory
 
 SHOWN_ALPHAS = (100.0, 0.1)
 """The two Dirichlet factors of the paper's figure."""
-
 CIFAR10_CLASSES = 10
 
 
@@ -40,8 +39,15 @@ def finish(suite: Suite, folder: Path, listener: Listener) -> list[Path]:
     if ended:
         storage.write_bytes(folder / "results.csv", as_csv([line_of(record) for record in ended]).encode())
         written = [folder / "results.csv", *write_tables(suite.name, [record.outcome for record in ended], folder)]
-    if suite.name in _MORE:
-        written += _MORE[suite.name]([record for record in ended if record.status.state == "done"], folder, listener)
+    done = [record for record in ended if record.status.state == "done"]
+    if suite.name in _FIGURES:
+        drawn = _FIGURES[suite.name](done)
+        figures.save(drawn, folder / "figures")
+        written += [folder / "figures" / f"{name}.png" for name in drawn]
+    if suite.name == "theory" and done:  # regret, path lengths and bounds of the runs, which are replayed for it
+        cases = [Case(record.cell.labels, record.cell.experiment, record.path / "trace.parquet") for record in done]
+        write_theory(cases, folder, report=lambda _, done, of: listener.on_preparation("theory", done, of))
+        written += [folder / name for name in ("theory.csv", "theory.md", "regret-T.png", "regret-S.png")]
     return written
 
 
@@ -97,38 +103,14 @@ def _schedules(ended: Sequence[Record]) -> figures.Figures:  # noqa: ARG001 - no
     return {"schedules": figures.schedules_over_time(weights)}
 
 
-def _theory(ended: Sequence[Record], folder: Path, listener: Listener) -> list[Path]:
-    """Regret, path lengths and bounds of the runs, which are replayed for it."""
-    if not ended:
-        return []
-    cases = [Case(record.cell.labels, record.cell.experiment, record.path / "trace.parquet") for record in ended]
-    write_theory(cases, folder, report=lambda _, done, of: listener.on_preparation("theory", done, of))
-    return [folder / name for name in ("theory.csv", "theory.md", "regret-T.png", "regret-S.png")]
-
-
-More = Callable[[Sequence[Record], Path, Listener], list[Path]]
-"""What one suite leaves besides results and tables: finished cells, folder and who hears of progress in, files out."""
-
-
-def _saved(draw: Callable[[Sequence[Record]], figures.Figures]) -> More:
-    def write(ended: Sequence[Record], folder: Path, _: Listener) -> list[Path]:
-        drawn = draw(ended)
-        figures.save(drawn, folder / "figures")
-        return [folder / "figures" / f"{name}.png" for name in drawn]
-
-    return write
-
-
-_MORE: Mapping[str, More] = {
-    "fig-lr": _saved(_sensitivity),
-    "fig-bounds": _saved(_sensitivity),
-    "fig-dirichlet": _saved(_heterogeneity),
-    "fig-labelled": _saved(
-        lambda ended: _by_schedule(ended, "labelled", "labelled images of a client", "labelled data")
-    ),
-    "fig-schedules": _saved(_schedules),
-    "theory": _theory,
+_FIGURES: Mapping[str, Callable[[Sequence[Record]], figures.Figures]] = {
+    "fig-lr": _sensitivity,
+    "fig-bounds": _sensitivity,
+    "fig-dirichlet": _heterogeneity,
+    "fig-labelled": lambda ended: _by_schedule(ended, "labelled", "labelled images of a client", "labelled data"),
+    "fig-schedules": _schedules,
 }
+"""What suites draw of their finished cells."""
 
 
 def _where(ended: Iterable[Record], **labels: object) -> list[Record]:

@@ -9,21 +9,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedade.core import trace
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow
 
 MOST_SEVERE = 5
 """Corruptions have severities up to this one."""
-
 _COLUMNS: Mapping[str, Column] = {
-    "nll": Column("NLL", ".3f"),
-    "ece": Column("ECE, %", ".1f"),
-    "brier": Column("Brier", ".3f"),
-    "expected": Column("expected", ".1f"),
-    "off_by": Column("off by", ".1f"),
-    "worst_client": Column("worst client", ".1f"),
-    "worst_class": Column("worst class", ".1f"),
+    "nll": Column("NLL", ".3f"), "ece": Column("ECE, %", ".1f"), "brier": Column("Brier", ".3f"),
+    "expected": Column("expected", ".1f"), "off_by": Column("off by", ".1f"),
+    "worst_client": Column("worst client", ".1f"), "worst_class": Column("worst class", ".1f"),
     "follows_drift": Column("signal and drift", "+.2f"),
-}
+}  # fmt: skip
 NAMES = tuple(_COLUMNS)
 """Measures of answers, by the names they have in files."""
 _LOWEST_IS_BEST = ("nll", "ece", "brier", "off_by")
@@ -44,13 +39,14 @@ def answer_measures(table: pa.Table) -> dict[str, float]:
     if {"confidence", "nll", "brier"} <= set(table.column_names):
         expected, accuracy = trace.column(table, "confidence"), trace.column(table, "accuracy_post")
         found |= {name: trace.mean(trace.column(table, name)) for name in ("nll", "brier")}
-        found |= {
-            "expected": _percent(trace.mean(expected)),
-            "off_by": _percent(trace.mean(np.abs(expected - accuracy))),
+        shares = {
+            "expected": trace.mean(expected),
+            "off_by": trace.mean(np.abs(expected - accuracy)),
+            "ece": calibration_error(*calibration_bins(table)),
+            "worst_client": _least(client_accuracies(table)),
+            "worst_class": _least(class_accuracies(table)),
         }
-        found["ece"] = _percent(calibration_error(*calibration_bins(table)))
-        found["worst_client"] = _percent(_least(client_accuracies(table)))
-        found["worst_class"] = _percent(_least(class_accuracies(table)))
+        found |= {name: None if share is None else 100 * share for name, share in shares.items()}
     return {name: found[name] for name in _COLUMNS if found.get(name) is not None}  # type: ignore[misc]
 
 
@@ -59,20 +55,16 @@ def answer_table(rows: Mapping[str, Mapping[str, float]], oracles: Collection[st
     known = [name for name in _COLUMNS if any(name in measures for measures in rows.values())]
     if not known:
         return None
-    best = {
-        name: _best(name, [rows[row][name] for row in rows if row not in oracles and name in rows[row]])
-        for name in known
-    }
+    ranked = [measures for method, measures in rows.items() if method not in oracles]
+    best = {name: _best(name, [measures[name] for measures in ranked if name in measures]) for name in known}
 
     def row(method: str, measures: Mapping[str, float]) -> TableRow:
-        values = [(measures.get(name), best[name]) for name in known]
-        ranked = method not in oracles
-        cells = [TableCell(value, best=ranked and value is not None and value == top) for value, top in values]
-        return TableRow(method, tuple(cells), not ranked)
+        values, oracle = [(measures.get(name), best[name]) for name in known], method in oracles
+        cells = [TableCell(value, best=not oracle and value is not None and value == top) for value, top in values]
+        return TableRow(method, tuple(cells), oracle)
 
     heading = f"{title}: the answers" if title else "The answers"
-    columns = tuple(_COLUMNS[name] for name in known)
-    return Table(heading, columns, tuple(row(*item) for item in rows.items()), (_NOTE,))
+    return Table(heading, tuple(_COLUMNS[name] for name in known), tuple(row(*item) for item in rows.items()), (_NOTE,))
 
 
 def calibration_bins(table: pa.Table) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -103,10 +95,8 @@ def client_accuracies(table: pa.Table) -> NDArray[Any]:
 
 
 def true_drift(table: pa.Table) -> NDArray[Any]:
-    """How far each row's client has moved since its last timestep; NaN at its first.
-
-    Half the L1 distance of true class frequencies, and the change of the corruption's severity as a part of the most.
-    """
+    """How far each row's client has moved since its last timestep; NaN at its first. Half the L1 distance of true class
+    frequencies, and the change of the corruption's severity as a part of the most."""
     clients, times = trace.column(table, "client"), trace.column(table, "timestep")
     order = np.lexsort((times, clients))
     priors, severity = trace.column(table, "true_prior")[order], trace.column(table, "severity")[order].astype(float)
@@ -138,10 +128,6 @@ def _parts(of: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
 def _least(values: NDArray[Any]) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.min()) if len(known) else None
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
 
 
 def _best(name: str, values: list[float]) -> float | None:

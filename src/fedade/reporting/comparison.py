@@ -15,10 +15,8 @@ LEAST_PAIRS = 5
 """With fewer pairs no p is given: Wilcoxon's cannot fall below 0.125 then, and Student's rests on its assumptions."""
 NOISE_DECIMALS = 9
 """Points are rounded to these: what remains of equal accuracies after float arithmetic must count as a tie."""
-
 LEAST_GAIN = 0.1
 """Points that the oracle must gain over the source model before a share of its gain means anything."""
-
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -114,7 +112,10 @@ class Comparison:
 
 def compare(grid: Grid) -> Comparison:
     """Every row of the grid; oracles are compared, never ranked and never tested."""
-    complete = _complete_cells(grid)
+    by_row = {row: grid.accuracies(row) for row in grid.ranked}
+    places = [(scenario, seed) for scenario in grid.scenarios for seed in grid.seeds] if by_row else []
+    finished = [place for place in places if all(place in accuracies for accuracies in by_row.values())]
+    complete = [{row: accuracies[place] for row, accuracies in by_row.items()} for place in finished]
     ranks = average_ranks(complete)
     reference = next((row for row in grid.rows if names.is_reference(dict(row))), None)
     differences = {row: _difference(grid, row, reference) for row in grid.rows}
@@ -156,10 +157,8 @@ def average_ranks(cells: Sequence[Mapping[Name, float]]) -> dict[Name, float]:
 
 
 def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> OracleShare:
-    """Σ (accuracy − source) / Σ (oracle − source) of (accuracy, source, oracle) in percent.
-
-    Only scenarios count in which the oracle gains something: a prior cannot help where no prior has shifted.
-    """
+    """Σ (accuracy − source) / Σ (oracle − source) of (accuracy, source, oracle) in percent. Only scenarios count in
+    which the oracle gains something: a prior cannot help where no prior has shifted."""
     counted = [
         (accuracy - source, oracle - source) for accuracy, source, oracle in scenarios if oracle - source >= LEAST_GAIN
     ]
@@ -167,16 +166,6 @@ def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> OracleShare
         return OracleShare(None, 0)
     gained, reachable = np.sum(counted, axis=0)
     return OracleShare(float(gained / reachable), len(counted))
-
-
-def _complete_cells(grid: Grid) -> list[dict[Key, float]]:
-    by_row = {row: grid.accuracies(row) for row in grid.ranked}
-    places = [(scenario, seed) for scenario in grid.scenarios for seed in grid.seeds]
-    return [
-        {row: accuracies[place] for row, accuracies in by_row.items()}
-        for place in places
-        if by_row and all(place in accuracies for accuracies in by_row.values())
-    ]
 
 
 def _difference(grid: Grid, row: Key, reference: Key | None) -> Paired | None:

@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from fedade.core import storage, trace
 
 Figures = dict[str, Figure]
-
 FEW_TIMESTEPS = 30
 """With fewer, lines are drawn as they are: a moving mean would hide most of what happened."""
-
 _MOVING_MEAN = 5
-
 _SIGNALS = (("learning_rate", "learning rate η"), ("s_unc", "$S_{unc}$"), ("s_rep", "$S_{rep}$"))
 
 
@@ -33,9 +30,8 @@ class Chart(NamedTuple):
 def figures(table: pa.Table) -> Figures:
     """All charts that this trace can fill, by file name."""
     methods = list(dict.fromkeys(trace.column(table, "method").tolist()))
-    return {
-        name: chart.draw(table, methods) for name, chart in CHARTS.items() if chart.columns <= set(table.column_names)
-    }
+    there = set(table.column_names)
+    return {name: chart.draw(table, methods) for name, chart in CHARTS.items() if chart.columns <= there}
 
 
 def save(drawn: Figures, folder: Path) -> None:
@@ -51,13 +47,7 @@ def accuracy_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
     width = 1 if len(np.unique(trace.column(table, "timestep"))) < FEW_TIMESTEPS else _MOVING_MEAN
     for method in methods:
         chosen = trace.where(table, method=method)
-        times, values = _by_timestep(chosen, "accuracy_post")
-        if not len(times):  # nobody shares it
-            continue
-        smooth = _smoothed(np.nanmean(values, 1), width)
-        (line,) = axes.plot(times, 100 * smooth, label=method, linewidth=1.8)
-        low, high = (100 * _smoothed(edge, width) for edge in np.nanquantile(values, [0.25, 0.75], axis=1))
-        axes.fill_between(times, low, high, color=line.get_color(), alpha=0.08, linewidth=0)
+        _plot(axes, chosen, 100 * trace.column(chosen, "accuracy_post").astype(float), method, (0.25, 0.75), width)
     axes.set(xlabel="timestep t", ylabel="accuracy after adaptation (%)")
     smoothing = f"moving mean of {width}; " if width > 1 else ""
     axes.set_title(f"Accuracy over time ({smoothing}band: middle half of the clients)", fontsize=10)
@@ -74,12 +64,8 @@ def signals_over_time(table: pa.Table, methods: Sequence[str]) -> Figure:
     panels = figure.subplots(len(shown), 1, sharex=True)
     for panel, (name, title) in zip(panels, shown, strict=True):
         for method in methods:
-            times, values = _by_timestep(trace.where(table, method=method), name)
-            if not len(times):
-                continue
-            (line,) = panel.plot(times, np.nanmean(values, 1), label=method, linewidth=1.5)
-            low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
-            panel.fill_between(times, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+            chosen = trace.where(table, method=method)
+            _plot(panel, chosen, trace.column(chosen, name).astype(float), method, (0.1, 0.9))
         panel.set_ylabel(title)
         panel.grid(alpha=0.3)
     panels[0].set_title("Rates and signals (band: 8 of 10 clients)", fontsize=10)
@@ -102,10 +88,7 @@ def client_priors(table: pa.Table, methods: Sequence[str]) -> Figure:
         for method in methods:
             chosen = trace.where(table, method=method)
             error = np.abs(trace.column(chosen, "prior") - trace.column(chosen, "true_prior")).sum(1)
-            if np.isnan(error).all():
-                continue
-            times, values = _grouped(chosen, error)
-            right.plot(times, np.nanmean(values, 1), label=method, linewidth=1.5)
+            _plot(right, chosen, error, method)
         right.legend(fontsize=8)
     right.set(xlabel="timestep t", ylabel="L1 distance")
     right.set_title("Estimated against true class distribution", fontsize=10)
@@ -121,18 +104,21 @@ CHARTS: Mapping[str, Chart] = {
 """Every chart of a run by the name of its file. A new one is a function and a line here."""
 
 
-def _by_timestep(table: pa.Table, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    return _grouped(table, trace.column(table, name).astype(float))
-
-
-def _grouped(table: pa.Table, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Timesteps at which anybody told a value, and those of all clients and seeds, NaN where one is missing."""
+def _plot(
+    axes: Axes, table: pa.Table, values: NDArray[Any], label: str, band: Sequence[float] = (), width: int = 1
+) -> None:
+    """The mean of all clients and seeds by timestep, and a band of quantiles; nothing where nobody told a value."""
     told = np.isfinite(values)
     times, counts = np.unique(trace.column(table, "timestep")[told], return_counts=True)
+    if not len(times):
+        return
     order = np.argsort(trace.column(table, "timestep")[told], kind="stable")
-    grouped = np.full((len(times), counts.max(initial=0)), np.nan)
+    grouped = np.full((len(times), counts.max()), np.nan)
     grouped[np.arange(grouped.shape[1]) < counts[:, None]] = values[told][order]
-    return times, grouped
+    (line,) = axes.plot(times, _smoothed(np.nanmean(grouped, 1), width), label=label, linewidth=1.6)
+    if band:
+        low, high = (_smoothed(edge, width) for edge in np.nanquantile(grouped, band, axis=1))
+        axes.fill_between(times, low, high, color=line.get_color(), alpha=0.1, linewidth=0)
 
 
 def _smoothed(values: NDArray[Any], width: int) -> NDArray[Any]:
@@ -153,8 +139,7 @@ def picture_of_trials(scores: Sequence[float], source: float, name: str) -> Figu
     axes.plot(numbers, [100 * score for score in scores], "o", label="trial")
     axes.step(numbers, best_so_far, where="post", label="best so far")
     axes.axhline(100 * source, color="grey", linestyle="--", label="deployed model")
-    floor = 100 * source - 3
-    axes.set_ylim(bottom=max(floor, 0))
+    axes.set_ylim(bottom=max(100 * source - 3, 0))
     axes.set(xlabel="trial", ylabel="accuracy on simulated drift, less harm, %", title=name)
     axes.legend()
     return figure
@@ -212,18 +197,13 @@ def accuracy_against(panels: Sequence[Panel], title: str) -> Figure:
     figure = Figure(figsize=(4.2 * len(panels), 3.8), layout="constrained")
     drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, panel in zip(drawn, panels, strict=True):
-        _draw(axes, panel)
+        for curve in panel.curves:
+            points = (curve.settings, curve.means, curve.deviations)
+            axes.errorbar(*points, label=curve.name, marker="o", markersize=4, capsize=2)
+        axes.set(xscale="log", xlabel=panel.setting)
+        axes.grid(alpha=0.3)
+        if panel.curves:
+            axes.legend(fontsize=8)
     drawn[0].set_ylabel("accuracy after adaptation (%)")
     figure.suptitle(title, fontsize=10)
     return figure
-
-
-def _draw(axes: Axes, panel: Panel) -> None:
-    for curve in panel.curves:
-        axes.errorbar(
-            curve.settings, curve.means, curve.deviations, label=curve.name, marker="o", markersize=4, capsize=2
-        )
-    axes.set(xscale="log", xlabel=panel.setting)
-    axes.grid(alpha=0.3)
-    if panel.curves:
-        axes.legend(fontsize=8)

@@ -47,13 +47,9 @@ class Grid:
     outcomes: Mapping[tuple[Key, Key, Label], Outcome]
 
     def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
-        places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
-        outcomes = {(scenario, seed): self.outcomes.get((scenario, row, seed)) for scenario, seed in places}
-        return {
-            place: outcome.result
-            for place, outcome in outcomes.items()
-            if outcome is not None and outcome.result is not None
-        }
+        places = [(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds]
+        results = [(place, self.outcomes[place].result) for place in places if place in self.outcomes]
+        return {(scenario, seed): result for (scenario, _, seed), result in results if result is not None}
 
     def results(self, row: Key) -> list[Result]:
         return list(self.finished(row).values())
@@ -62,9 +58,8 @@ class Grid:
         outcomes = [self.outcomes.get((scenario, row, seed)) for seed in self.seeds]
         results = [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
         failed = sum(outcome is not None and outcome.failure is not None for outcome in outcomes)
-        return Entry(
-            tuple(100 * result.accuracy_post for result in results), failed, len(self.seeds) - len(results) - failed
-        )
+        accuracies = tuple(100 * result.accuracy_post for result in results)
+        return Entry(accuracies, failed, len(self.seeds) - len(results) - failed)
 
     def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
         return {place: 100 * result.accuracy_post for place, result in self.finished(row).items()}
@@ -82,9 +77,14 @@ class Grid:
 def grid(outcomes: Iterable[Outcome]) -> Grid:
     placed: dict[tuple[Key, Key, Label], Outcome] = {}
     declared: dict[str, bool] = {}
+    """Whether a label names rows."""
     for outcome in outcomes:
-        place = (scenario_of(outcome), row_of(outcome), outcome.labels["seed"])
-        _refuse_two_meanings(declared, outcome)
+        place, own = (scenario_of(outcome), row_of(outcome), outcome.labels["seed"]), _row_labels(outcome)
+        for label in outcome.labels:
+            if declared.setdefault(label, label in own) != (label in own):
+                raise FedadeError(
+                    f"label {label!r} names a row in one cell and a scenario in another; declare it in all or none"
+                )
         if place in placed:
             raise FedadeError(f"two outcomes for {dict(outcome.labels)}; give every cell once")
         placed[place] = outcome
@@ -94,16 +94,6 @@ def grid(outcomes: Iterable[Outcome]) -> Grid:
         seeds=tuple(dict.fromkeys(seed for _, _, seed in placed)),
         outcomes=placed,
     )
-
-
-def _refuse_two_meanings(declared: dict[str, bool], outcome: Outcome) -> None:
-    """Note which labels name rows, and refuse one that names a row in one cell and a scenario in another."""
-    own = _row_labels(outcome)
-    for label in outcome.labels:
-        if declared.setdefault(label, label in own) != (label in own):
-            raise FedadeError(
-                f"label {label!r} names a row in one cell and a scenario in another; declare it in all or none"
-            )
 
 
 def scenario_of(outcome: Outcome) -> Key:

@@ -5,19 +5,10 @@ from collections.abc import Mapping
 from fedade.reporting.outcomes import Label
 
 METHODS: Mapping[str, str] = {
-    "fth": "FTH",
-    "atlas": "ATLAS",
-    "unida": "UNIDA",
-    "uda": "UDA",
-    "fed-poe": "Fed-POE",
-    "fed-ccfa": "FedCCFA",
-    "fix-lr-low": "FixLR(Low)",
-    "fix-lr-mid": "FixLR(Mid)",
-    "fix-lr-high": "FixLR(High)",
-    "fed-ade": "Fed-ADE",
-}
+    "fth": "FTH", "atlas": "ATLAS", "unida": "UNIDA", "uda": "UDA", "fed-poe": "Fed-POE", "fed-ccfa": "FedCCFA",
+    "fix-lr-low": "FixLR(Low)", "fix-lr-mid": "FixLR(Mid)", "fix-lr-high": "FixLR(High)", "fed-ade": "Fed-ADE",
+}  # fmt: skip
 """Registered methods and the paper's rows, in the order of its table 1."""
-
 MEASURES: Mapping[str, str] = {
     "cosine": "Fed-ADE (Cosine similarity)",
     "kl": "KL divergence",
@@ -25,7 +16,6 @@ MEASURES: Mapping[str, str] = {
     "bocpd": "Bayesian CPD",
 }
 """Measures and the rows of table 3."""
-
 ESTIMATORS: Mapping[str, str] = {
     "Fed-ADE": "Fed-ADE (full)",
     "w/o S_unc": "w/o S_unc",
@@ -33,18 +23,12 @@ ESTIMATORS: Mapping[str, str] = {
     "FixLR(Mid)": "Fixed LR",
 }
 """Rows and what table 4 calls them."""
-
 DATASETS: Mapping[str, str] = {
-    "tiny-imagenet": "Tiny ImageNet",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "lama": "LAMA",
-    "cifar10-c": "CIFAR-10-C",
-    "cifar100-c": "CIFAR-100-C",
-}
+    "tiny-imagenet": "Tiny ImageNet", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lama": "LAMA",
+    "cifar10-c": "CIFAR-10-C", "cifar100-c": "CIFAR-100-C",
+}  # fmt: skip
 BENCHMARKS: Mapping[str, str] = {"lama-trex": "lama"}
 """Datasets whose label is not their name, because the paper's benchmark is one part of them."""
-
 KINDS: Mapping[str, str] = {
     "label": "label shift",
     "covariate": "covariate shift",
@@ -57,16 +41,8 @@ SOURCES: Mapping[str, str] = {
     "exponential": "exponential-decay source",
 }
 SCHEDULES: Mapping[str, str] = {"lin": "Lin.", "sin": "Sin.", "squ": "Squ.", "ber": "Ber."}
-
-_VALUES: Mapping[str, Mapping[str, str]] = {
-    "dataset": DATASETS,
-    "kind": KINDS,
-    "source": SOURCES,
-    "schedule": SCHEDULES,
-    "row": METHODS,
-}
+_VALUES = {"dataset": DATASETS, "kind": KINDS, "source": SOURCES, "schedule": SCHEDULES, "row": METHODS}
 _LETTERS: Mapping[str, str] = {"low": "η_min", "high": "η_max", "alpha": "α", "timesteps": "T"}
-
 _REFERENCES = (METHODS["fed-ade"], MEASURES["cosine"], ESTIMATORS["Fed-ADE"])
 PAPER_BOUNDS = {"low": 5e-6, "high": 1e-4}
 """Fed-ADE's lowest and highest rate in the paper's tables."""

@@ -1,49 +1,120 @@
-"""Tables as text, Markdown, LaTeX (booktabs) and CSV."""
+"""A table of numbers, free of any format, and as text, Markdown, LaTeX (booktabs) and CSV."""
 
 import csv
 import io
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.table_model import Column, Table, TableCell, parts, texts
+from fedade.reporting.paper import Published
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and how its numbers are printed."""
+
+    name: str
+    form: str = ".2f"
+    """As Python's `format` has it."""
+    least: float | None = None
+    """Smaller numbers are printed as `<` this one."""
+    nothing: str = NOTHING
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A number of ours beside the paper's; without one, `status` says why."""
+
+    value: float | None = None
+    deviation: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """A confidence interval."""
+    count: int | None = None
+    """How many seeds, cells, scenarios or pairs the number rests on."""
+    paper: Published | None = None
+    status: str = ""
+    """`failed`, `missing`, `2 of 3 seeds`, `too few pairs`; nothing where all is well."""
+    best: bool = False
+    text: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.value is None or self.paper is None else self.value - self.paper.mean
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A name and one cell for every column."""
+
+    name: str
+    cells: tuple[TableCell, ...]
+    oracle: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name; oracles are marked wherever they appear."""
+        return f"{self.name} (oracle)" if self.oracle else self.name
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, headings, rows and what a reader must know to read them."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+    corner: str = "method"
+    """The heading of the rows' names."""
+
+
+def texts(table: Table) -> list[list[str]]:
+    """The rows as texts, each with its title."""
+    pairs = [(row, zip(row.cells, table.columns, strict=True)) for row in table.rows]
+    return [[row.title, *(" | ".join(parts(cell, column)) for cell, column in cells)] for row, cells in pairs]
+
+
+def parts(cell: TableCell, column: Column) -> tuple[str, ...]:
+    """What a cell shows: ours alone, or ours, the paper's and the difference."""
+    if cell.paper is None:
+        return (_ours(cell, column),)
+    difference = NOTHING if cell.difference is None else f"{cell.difference:+.1f}"
+    return _ours(cell, column), f"{cell.paper.mean:.1f} ±{cell.paper.deviation:.1f}", difference
+
+
+def _ours(cell: TableCell, column: Column) -> str:
+    if cell.value is None or cell.text:
+        return cell.text or cell.status or column.nothing
+    shown = format(cell.value, column.form)
+    if column.least is not None and cell.value < column.least:
+        shown = f"<{column.least:g}"
+    if cell.deviation is not None:
+        shown += f" ±{format(cell.deviation, column.form.removeprefix('+'))}"
+    if cell.low is not None and cell.high is not None:
+        shown += f" [{format(cell.low, column.form)}, {format(cell.high, column.form)}]"
+    return f"{shown} ({cell.status})" if cell.status else shown
+
 
 CSV_FIELDS = (
     "table", "row", "oracle", "column", "value", "deviation", "low", "high", "count", "paper", "paper_deviation",
     "difference", "status", "best",
 )  # fmt: skip
 """One line per cell, with numbers as they are, so that tables of any shape make one file."""
-
 EXTENSIONS: Mapping[str, str] = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv"}
 """Formats, and how the names of their files end."""
-
 TEXT_WIDTH = 120
 """Where notes under a table of text wrap; the table itself never does."""
-
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "{": r"\{",
-        "}": r"\}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"$<$",
-        ">": r"$>$",
-        "|": r"$\vert$",
-        "±": r"$\pm$",
-        "−": r"$-$",
-        "–": "--",
-        "η": r"$\eta$",
-        "α": r"$\alpha$",
-    }
-)
+_LATEX = str.maketrans({
+    **{sign: f"\\{sign}" for sign in "{}&%$#_"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",
+    "|": r"$\vert$", "±": r"$\pm$", "−": r"$-$", "–": "--", "η": r"$\eta$", "α": r"$\alpha$",
+})  # fmt: skip
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|])")
 _NEGATIVE = re.compile(r"(?<!\w)-(?=\d)")
 
@@ -67,8 +138,12 @@ def markdown_escaped(text: str) -> str:
 
 
 def _text(table: Table) -> str:
+    def starred(cell: TableCell, column: Column) -> tuple[str, ...]:
+        ours, *others = parts(cell, column)
+        return (f"{ours}{'*' if cell.best else ' '}", *others)
+
     columns = [
-        _aligned(column.name, [_starred(row.cells[index], column) for row in table.rows])
+        _aligned(column.name, [starred(row.cells[index], column) for row in table.rows])
         for index, column in enumerate(table.columns)
     ]
     names = _padded([table.corner, *(row.title for row in table.rows)])
@@ -76,11 +151,6 @@ def _text(table: Table) -> str:
     rule = "-" * max(map(len, lines))
     notes = [line for note in table.notes for line in textwrap.wrap(note, TEXT_WIDTH)]
     return "\n".join([table.title, rule, lines[0], rule, *lines[1:], rule, *notes, ""])
-
-
-def _starred(cell: TableCell, column: Column) -> tuple[str, ...]:
-    ours, *others = parts(cell, column)
-    return (f"{ours}{'*' if cell.best else ' '}", *others)
 
 
 def _aligned(heading: str, cells: Sequence[tuple[str, ...]]) -> list[str]:

@@ -1,7 +1,5 @@
-"""Results as the lines of a CSV file: what was run, what it reached, and where that came from.
-
-A pivot has them by row and column, with means over whatever else tells them apart.
-"""
+"""Results as the lines of a CSV file: what was run, what it reached, and where that came from. A pivot has them by row
+and column, with means over whatever else tells them apart."""
 
 import csv
 import io
@@ -20,21 +18,16 @@ from fedade.reporting.results import Result
 
 Line = Mapping[str, str]
 """A cell and a seed; or several seeds, such as `0 1 2`, where only their mean and deviation are known."""
-
 MEASURES = (
     "accuracy_post", "accuracy_pre", "accuracy_fresh", "deviation", "learning_rate_mean", "seconds", "bytes_sent",
     "oracle", *answers.NAMES,
 )  # fmt: skip
 ORIGIN = ("cell", "commit", "device", "precision", "started", "row_labels", "status", "reason")
 """Settings' fingerprint, code, machine and time; which labels name the row; how the cell ended."""
-
 CHANGED = "+changes"
 """What a commit's name ends with where the code had changes besides."""
-
 ScenarioLabels = frozenset[tuple[str, str]]
-
 ScenarioSeed = tuple[ScenarioLabels, int]
-"""A scenario and a seed."""
 
 
 def labels_of(line: Line) -> dict[str, str]:
@@ -77,10 +70,8 @@ def has_other_settings(line: Line, other: Line) -> bool:
 
 
 def merged(known: Iterable[Line], added: Iterable[Line]) -> list[Line]:
-    """The cells of both, in one order whatever came first; of two lines for one cell the one that was started last.
-
-    A mean over seeds goes when each of its seeds has a line of its own.
-    """
+    """The cells of both, in one order whatever came first; of two lines for one cell the one that was started last. A
+    mean over seeds goes when each of its seeds has a line of its own."""
     kept: dict[frozenset[tuple[str, str]], Line] = {}
     for line in (*known, *added):
         place = place_of(line)
@@ -95,12 +86,12 @@ def merged(known: Iterable[Line], added: Iterable[Line]) -> list[Line]:
         if line.get("started", "") >= other.get("started", ""):
             kept[place] = line
     alone = {place for place, line in kept.items() if len(seeds_of(line)) == 1}
-    chosen = [line for place, line in kept.items() if place in alone or not _each_seed(line) <= alone]
+    chosen = [
+        line
+        for place, line in kept.items()
+        if place in alone or not all(place_of({**line, "seed": str(seed)}) in alone for seed in seeds_of(line))
+    ]
     return sorted(chosen, key=_order)
-
-
-def _each_seed(line: Line) -> set[frozenset[tuple[str, str]]]:
-    return {place_of({**line, "seed": str(seed)}) for seed in seeds_of(line)}
 
 
 def _order(line: Line) -> tuple[object, ...]:
@@ -139,7 +130,6 @@ class Measured:
     deviation: float | None
     """Standard deviation over seeds, where there are several."""
     labels: Mapping[str, str]
-    """Labels of one of its lines."""
     oracle: bool
 
 
@@ -190,9 +180,7 @@ class Pivot:
         for column in columns:
             rows = [self.values(name, column) for name in (row, "source", "oracle-prior")]
             if common := set(rows[0]).intersection(*rows[1:]):
-                accuracy, source, oracle = (
-                    float(np.mean([row_values[case] for case in common])) for row_values in rows
-                )
+                accuracy, source, oracle = (float(np.mean([own[case] for case in common])) for own in rows)
                 triples.append((accuracy, source, oracle))
         share = oracle_share(triples).share
         return None if share is None else 100 * share

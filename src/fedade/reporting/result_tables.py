@@ -13,10 +13,9 @@ from fedade.core.errors import FedadeError
 from fedade.reporting import names
 from fedade.reporting.comparison import paired
 from fedade.reporting.grid import grid
-from fedade.reporting.rendering import markdown_lines, markdown_table
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow, markdown_lines, markdown_table
 from fedade.reporting.result_lines import Line, Pivot, labels_of, outcome, seeds_of
 from fedade.reporting.results import rows, run_table
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 from fedade.reporting.tables import comparison_table, published
 
 
@@ -53,13 +52,11 @@ class TableSpec(StrictSettings):
     deviation: bool = False
     """Whether to show the standard deviation over seeds."""
     mean: bool = False
-    """Whether to add a column with the mean of the others."""
     share: bool = False
-    """Whether to add a column with the share of the oracle's gain over all columns."""
     rank: bool = False
-    """Whether to add a column with the average rank over scenarios."""
     rate: bool = False
-    """Whether to add a column with the mean learning rate."""
+    """Whether to add the mean of the columns, the share of the oracle's gain over them, the average rank over
+    scenarios, the mean learning rate."""
     paper: str | None = None
     """The table of the paper whose numbers stand beside ours."""
     over: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
@@ -177,10 +174,8 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
     headings = [Column(heading, form) for heading in columns.values()]
     headings += [Column("mean", form)] * spec.mean + [Column("share of the oracle's gain, %", "z.0f")] * spec.share
     headings += [Column("average rank")] * spec.rank + [Column("mean rate", ".2g")] * spec.rate
-    body = [
-        TableRow(title(row), (*(cell(row, column) for column in columns), *added(row)), pivot.oracle(row))
-        for row in row_names
-    ]
+    cells = {row: (*(cell(row, column) for column in columns), *added(row)) for row in row_names}
+    body = [TableRow(title(row), own, pivot.oracle(row)) for row, own in cells.items()]
     return markdown_table(Table("", tuple(headings), tuple(body)))
 
 
@@ -209,10 +204,9 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
             for name in (first, second)
         )
         common = [case for case in ours if case in theirs]
-        test = paired([ours[case] for case in common], [theirs[case] for case in common])
-        means = [
-            TableCell(float(np.mean([side[case] for case in common])) if common else None) for side in (ours, theirs)
-        ]
+        values = [[side[case] for case in common] for side in (ours, theirs)]
+        means = [TableCell(float(np.mean(own)) if common else None) for own in values]
+        test = paired(*values)
         difference = TableCell(test.difference, low=test.low, high=test.high)
         return TableRow(title, (*means, difference, TableCell(test.t_test), TableCell(test.pairs)))
 

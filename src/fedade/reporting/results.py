@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fedade.core import trace
 from fedade.reporting.answers import answer_measures, answer_table
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow
 
 
 class Result(NamedTuple):
@@ -82,7 +82,9 @@ def rows(results: Iterable[Result]) -> list[ResultRow]:
 def _row(seeds: list[Result], means: Mapping[str, float]) -> ResultRow:
     first = seeds[0]
     posts = [result.accuracy_post for result in seeds]
-    share = None
+    rate, share = None, None
+    if first.learning_rate_mean is not None:
+        rate = float(np.mean([result.learning_rate_mean or 0.0 for result in seeds]))
     if "source" in means and "oracle-prior" in means and means["oracle-prior"] > means["source"]:
         share = (means[first.method] - means["source"]) / (means["oracle-prior"] - means["source"])
     return ResultRow(
@@ -91,9 +93,7 @@ def _row(seeds: list[Result], means: Mapping[str, float]) -> ResultRow:
         accuracy_post=means[first.method],
         deviation=float(np.std(posts, ddof=1)) if len(posts) > 1 else None,
         accuracy_pre=float(np.mean([result.accuracy_pre for result in seeds])),
-        learning_rate=None
-        if first.learning_rate_mean is None
-        else float(np.mean([result.learning_rate_mean or 0.0 for result in seeds])),
+        learning_rate=rate,
         share_of_oracle=share,
         megabytes_sent=float(np.mean([result.bytes_sent for result in seeds])) / 1e6,
         seconds=float(np.mean([result.seconds for result in seeds])),

@@ -11,13 +11,11 @@ from fedade.reporting.comparison import LEAST_PAIRS, ComparedRow, Paired, compar
 from fedade.reporting.grid import Entry, Grid, Key, benchmark_of, grid
 from fedade.reporting.outcomes import Label, Outcome
 from fedade.reporting.paper import PaperPlace, Published
-from fedade.reporting.rendering import EXTENSIONS, document
+from fedade.reporting.rendering import EXTENSIONS, Column, Table, TableCell, TableRow, document
 from fedade.reporting.results import BEYOND_THE_ORACLE
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow
 
 ONE_TABLE = ("table4",)
 """Suites whose benchmarks are columns of one table, as in the paper."""
-
 _ONE_SEED_NOTE = (
     "Accuracy in percent after adaptation, seed {seeds}. Marked: the best of the methods that finished; oracles are "
     "not ranked."
@@ -39,25 +37,16 @@ _TESTS = (
     "optimistic"
 )
 _COMPARISON_COLUMNS = (
-    Column("average rank"),
-    Column("oracle share, %", ".0f"),
-    Column("after"),
-    Column("before"),
-    Column("to Fed-ADE", "+.2f"),
-    Column("effect", "+.2f"),
-    Column("p (t-test)", ".3f", least=0.001),
-    Column("p (Wilcoxon)", ".3f", least=0.001),
-    Column("pairs", ".0f"),
-    Column("seconds", ".1f"),
+    Column("average rank"), Column("oracle share, %", ".0f"), Column("after"), Column("before"),
+    Column("to Fed-ADE", "+.2f"), Column("effect", "+.2f"), Column("p (t-test)", ".3f", least=0.001),
+    Column("p (Wilcoxon)", ".3f", least=0.001), Column("pairs", ".0f"), Column("seconds", ".1f"),
     Column("MB sent", ".1f"),
-)
+)  # fmt: skip
 
 
 def suite_tables(suite: str, outcomes: Sequence[Outcome]) -> list[Table]:
     """Accuracies and comparison per benchmark, and the comparison over all benchmarks where there are several.
-
-    Benchmarks, columns and rows stand in the order of the outcomes.
-    """
+    Benchmarks, columns and rows stand in the order of the outcomes."""
     if not outcomes:
         return []
     benchmarks: dict[Key, list[Outcome]] = {}
@@ -121,18 +110,12 @@ def comparison_table(title: str, grid: Grid, wall_times: Mapping[str, Published]
     """Rank, share of the oracle's gain, paired difference to Fed-ADE and costs of every method."""
     comparison = compare(grid)
     titles = row_names(grid.rows)
-    best_rank = min((contender.rank for contender in comparison.contenders if contender.rank is not None), default=None)
+    best = min((contender.rank for contender in comparison.contenders if contender.rank is not None), default=None)
     rows = tuple(
-        TableRow(
-            titles[contender.row],
-            _comparison_cells(contender, comparison.cells, best_rank, wall_times),
-            contender.oracle,
-        )
-        for contender in comparison.contenders
+        TableRow(titles[one.row], _comparison_cells(one, comparison.cells, best, wall_times), one.oracle)
+        for one in comparison.contenders
     )
-    tests = sum(
-        contender.paired is not None and contender.paired.wilcoxon is not None for contender in comparison.contenders
-    )
+    tests = sum(one.paired is not None and one.paired.wilcoxon is not None for one in comparison.contenders)
     p = _TESTS.format(tests=tests) if tests else f"needs {LEAST_PAIRS} pairs"
     facts = {"cells": comparison.cells, "ranked_cells": comparison.ranked_cells, "p": p}
     shares = [contender.share.share for contender in comparison.contenders]
@@ -195,10 +178,9 @@ def _status(entry: Entry) -> str:
 def _failures(grid: Grid) -> list[str]:
     """Why cells failed: a line for every row and reason."""
     titles = row_names(grid.rows)
-    counts = Counter(
-        (titles[row], outcome.failure) for (_, row, _), outcome in grid.outcomes.items() if outcome.failure is not None
-    )
-    return [f"Failed: {name}, cells: {count}, reason: {reason}" for (name, reason), count in counts.items()]
+    counts = Counter((titles[row], outcome.failure) for (_, row, _), outcome in grid.outcomes.items())
+    failed = [(name, reason, count) for (name, reason), count in counts.items() if reason is not None]
+    return [f"Failed: {name}, cells: {count}, reason: {reason}" for name, reason, count in failed]
 
 
 def row_names(rows: Sequence[Key]) -> dict[Key, str]:

@@ -38,10 +38,8 @@ def deploy_brought(
     factory: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Deployment:
-    """A copy of a trained module as a deployment, on the module's device; see `fedade.deploy`.
-
-    With `unit_pixels` the module is given bytes as floats from 0 to 1.
-    """
+    """A copy of a trained module as a deployment, on the module's device; see `fedade.deploy`. With `unit_pixels` the
+    module is given bytes as floats from 0 to 1."""
     device = device_of(model)
     brought = bring(model, inputs[:TRIED].to(device), head, unit_pixels)
     with torch.no_grad():
@@ -53,18 +51,11 @@ def deploy_brought(
             f"reference_size is {kept!r}, of {len(labels)} held-out samples of {num_classes} classes; pass a whole "
             f"number from {num_classes} to {len(labels)}, or leave it out"
         )
-    deployment = measured_deployment(
-        brought.network,
-        Split(personal),
-        brought.parameters,
-        inputs,
-        labels.cpu().numpy(),
-        as_prior(source_prior, labels, num_classes),
-        kept,
-        device,
-        progress,
+    prior, known = as_prior(source_prior, labels, num_classes), labels.cpu().numpy()
+    measured = measured_deployment(
+        brought.network, Split(personal), brought.parameters, inputs, known, prior, kept, device, progress
     )
-    return replace(deployment.to(device), origin=_origin(brought, factory))
+    return replace(measured.to(device), origin=_origin(brought, factory))
 
 
 def load_brought(

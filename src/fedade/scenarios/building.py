@@ -7,19 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest, tensor_bytes
-from fedade.core.network import Network
 from fedade.core.precision import Precision
 from fedade.core.scenario import ClientReferences, Scenario
 from fedade.core.seeds import Seeds
-from fedade.data.dataset import Dataset
+from fedade.data.dataset import Dataset, tokenised
 from fedade.data.registry import load, load_texts
-from fedade.data.texts import tokenised
 from fedade.models.text import is_text, tokeniser
 from fedade.scenarios.deploying import deploy
 from fedade.scenarios.partition import client_rows, partition
@@ -27,7 +24,7 @@ from fedade.scenarios.pools import PoolAt, PoolFeatures, corruption_names, pool_
 from fedade.scenarios.pretraining import TrainingProgress
 from fedade.scenarios.settings import ScenarioSettings
 from fedade.scenarios.stream_laws import STREAMS
-from fedade.scenarios.streams import initial_priors, target_priors
+from fedade.scenarios.streams import Ints, initial_priors, target_priors
 
 
 def load_dataset(settings: ScenarioSettings, cache: Path) -> Dataset:
@@ -54,7 +51,7 @@ class Testbed:
     settings: ScenarioSettings
     deployment: Deployment
     pool_at: PoolAt
-    rows_by_class: tuple[NDArray[np.int64], ...]
+    rows_by_class: tuple[Ints, ...]
     corruptions: tuple[str, ...]
     held_out: Reference
     """Labelled, never trained on and never streamed: clients' own labelled data are drawn from it."""
@@ -104,15 +101,12 @@ def build_testbed(
     rows_by_class = tuple(np.flatnonzero(parts.pool.labels == label) for label in range(dataset.num_classes))
     for label, rows in enumerate(rows_by_class):
         if not len(rows):
-            raise FedadeError(
-                f"{dataset.name}: class {dataset.class_names[label]!r} has no example to stream; add some"
-            )
+            raise FedadeError(f"{dataset.name}: class {dataset.class_names[label]!r} has no example to stream; add one")
     corruptions = corruption_names(dataset, settings)
     labelled_data = "common"
     if settings.reference == "own":
-        drawn = client_rows(
-            parts.held_out.labels, dataset.num_classes, settings.num_clients, settings.reference_size, Seeds(0)
-        )
+        wanted = settings.num_clients, settings.reference_size
+        drawn = client_rows(parts.held_out.labels, dataset.num_classes, *wanted, Seeds(0))
         labelled_data = "own, disjoint" if drawn.disjoint else "own, overlapping"
     for seed_dependent in (initial_priors, target_priors):  # what no seed could draw is refused before training
         seed_dependent(settings, Seeds(0), dataset.num_classes)
@@ -123,25 +117,20 @@ def build_testbed(
         "data": digest(parts.pool.labels, parts.pool.inputs[:]),
         "labelled data": labelled_data,
     }
-    pools = _encoded(pool_at, deployment.network)
+
+    @remember
+    def encoded(corruption: str, severity: int) -> Tensor:
+        """The pools after the layers that no client ever moves, computed once."""
+        return deployment.network.encode(pool_at(corruption, severity))
+
     held_out = Reference(
         deployment.network.encode(torch.from_numpy(np.array(parts.held_out.inputs[:])).to(device)),
         torch.from_numpy(np.array(parts.held_out.labels)).to(device),
     )
-    return Testbed(settings, deployment, pools, rows_by_class, corruptions, held_out, device, identity)
+    return Testbed(settings, deployment, encoded, rows_by_class, corruptions, held_out, device, identity)
 
 
 def build_scenario(
     settings: ScenarioSettings, seed: int, device: str, cache: Path, progress: TrainingProgress
 ) -> Scenario:
     return build_testbed(settings, device, cache, progress).scenario(settings.schedule, seed)
-
-
-def _encoded(pool_at: PoolAt, network: Network) -> PoolAt:
-    """The pools after the layers that no client ever moves, computed once."""
-
-    @remember
-    def encoded(corruption: str, severity: int) -> Tensor:
-        return network.encode(pool_at(corruption, severity))
-
-    return encoded

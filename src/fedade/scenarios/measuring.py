@@ -32,11 +32,8 @@ def measured_deployment(
     device: torch.device | str,
     progress: Callable[[int, int], None] | None = None,
 ) -> Deployment:
-    """Confusion matrix, temperature, mean prediction, reference set and accuracy, on the CPU.
-
-    `prior` is the class distribution of the pre-training data; `progress` is told how many samples are done, and of
-    how many.
-    """
+    """Confusion matrix, temperature, mean prediction, reference set and accuracy, on the CPU. `prior` is the class
+    distribution of the pre-training data; `progress` is told how many samples are done, and of how many."""
     classes, passes = torch.from_numpy(labels), []
     at_once = max(1, min(MOST_AT_ONCE, 2**22 // max(1, int(np.prod(inputs.shape[1:])))))
     for rows in np.array_split(np.arange(len(inputs)), max(1, len(inputs) // at_once)):

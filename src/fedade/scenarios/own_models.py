@@ -3,6 +3,7 @@
 import inspect
 import json
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,13 @@ MEASURES_VERSION = 1
 
 def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSettings, store: Path) -> Deployment:
     """The deployment of a model that was brought, on the CPU: measured, or read from the store or from its file."""
-    check_settings(settings)
+    if settings.train_size is not None:
+        raise FedadeError("scenario.train_size: nothing is trained with scenario.pretraining none; set it to null")
+    if settings.source != "uniform":
+        raise FedadeError(
+            f"scenario.source: {settings.source} shapes training data, and nothing is trained with "
+            "scenario.pretraining none; leave it out"
+        )
     model = own_model(settings.model)
     set_threads(sum(value.numel() for value in model.parameters()))
     make = _from_file if settings.model.startswith(FILE) else _measured
@@ -41,19 +48,15 @@ def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSetting
             f"scenario.model: {settings.model} tells {deployment.num_classes} classes apart and {dataset.name} has "
             f"{dataset.num_classes}; bring data with the labels 0 to {deployment.num_classes - 1}"
         )
-    _warn_of_guessing(deployment, settings)
-    return deployment
-
-
-def check_settings(settings: ScenarioSettings) -> None:
-    """Refuse what only a model that is trained here has."""
-    if settings.train_size is not None:
-        raise FedadeError("scenario.train_size: nothing is trained with scenario.pretraining none; set it to null")
-    if settings.source != "uniform":
-        raise FedadeError(
-            f"scenario.source: {settings.source} shapes training data, and nothing is trained with "
-            "scenario.pretraining none; leave it out"
+    if (accuracy := float(deployment.accuracy)) <= 1 / deployment.num_classes:
+        # Most often the inputs are not scaled as those that the model was trained on.
+        warnings.warn(
+            f"{settings.model} is right on {100 * accuracy:.1f} % of the held-out examples, no more than by chance; "
+            "are the inputs scaled as in its training, and the labels numbered alike? (scenario.pixels)",
+            RuntimeWarning,
+            stacklevel=2,
         )
+    return deployment
 
 
 def own_model(name: str) -> nn.Module:
@@ -76,16 +79,14 @@ def builder_of(name: str) -> str:
 
 
 def weights_digest(settings: ScenarioSettings) -> str | None:
-    """A name for the weights, the structure and the code of a model that is brought; None for those trained here.
-
-    Of a deployment's file it also names all that was measured.
-    """
+    """A name for the weights, the structure and the code of a model that is brought; None for those trained here. Of a
+    deployment's file it also names all that was measured."""
     return None if settings.pretraining is not None else _digest(own_model(settings.model), settings)
 
 
 def _digest(model: nn.Module, settings: ScenarioSettings) -> str:
     file = _file_and_factory(settings.model)[0].read_bytes() if settings.model.startswith(FILE) else b""
-    return digest(*tensor_bytes(model.state_dict()), repr(model).encode(), *(map(_source, _classes(model))), file)
+    return digest(*tensor_bytes(model.state_dict()), repr(model).encode(), *_code(model), file)
 
 
 def _file_and_factory(name: str) -> tuple[Path, str]:
@@ -122,44 +123,21 @@ def _measured(model: nn.Module, parts: Partition, settings: ScenarioSettings, st
     if path.exists():
         brought = bring(model, inputs[:TRIED], settings.head, unit)
         return replace(load_deployment(path, brought.network, Split(settings.personal)), origin=stored_origin(path))
-    deployment = deploy_brought(
-        model.cpu(),
-        inputs,
-        labels,
-        head=settings.head,
-        personal=settings.personal,
-        reference_size=settings.reference_size,
-        unit_pixels=unit,
-    )
+    chosen = settings.model_dump(include={"head", "personal", "reference_size"})
+    deployment = deploy_brought(model.cpu(), inputs, labels, unit_pixels=unit, **chosen)
     deployment.save(path)
     return deployment
 
 
-def _warn_of_guessing(deployment: Deployment, settings: ScenarioSettings) -> None:
-    """Most often the inputs are not scaled as those that the model was trained on."""
-    accuracy, chance = float(deployment.accuracy), 1 / deployment.num_classes
-    if accuracy <= chance:
-        warnings.warn(
-            f"{settings.model} is right on {100 * accuracy:.1f} % of the held-out examples, no more than by chance; "
-            "are the inputs scaled as in its training, and the labels numbered alike? (scenario.pixels)",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-
-
-def _classes(model: nn.Module) -> list[type]:
-    """The classes of a model's modules that its users may change, in the order of their names."""
-    kinds = {type(module) for module in model.modules()}
-    own = (kind for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "fedade"))
-    return sorted(own, key=lambda kind: (kind.__module__, kind.__qualname__))
-
-
-def _source(kind: type) -> bytes:
-    """The text of a class, so that a changed forward pass is noticed; its name where there is no text."""
-    try:
-        return inspect.getsource(kind).encode()
-    except (OSError, TypeError):
-        return f"{kind.__module__}:{kind.__qualname__}".encode()
+def _code(model: nn.Module) -> Iterator[bytes]:
+    """The text of the classes of a model's modules that its users may change, so that a changed forward pass is
+    noticed; the name of one without a text."""
+    for kind in sorted(set(map(type, model.modules())), key=lambda kind: (kind.__module__, kind.__qualname__)):
+        if kind.__module__.partition(".")[0] not in ("torch", "fedade"):
+            try:
+                yield inspect.getsource(kind).encode()
+            except (OSError, TypeError):
+                yield f"{kind.__module__}:{kind.__qualname__}".encode()
 
 
 def identified(settings: ScenarioSettings) -> ScenarioSettings:

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Batch, Streams
 from fedade.core.seeds import Seeds
-from fedade.data.corruptions.corrupting import corrupt
+from fedade.data.corruptions.registry import corrupt
 from fedade.data.sensor_corruptions import corrupt_sensor
 from fedade.scenarios.held_out import as_held_out
 from fedade.scenarios.settings import Kind, ScenarioSettings
-from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_priors, target_priors
+from fedade.scenarios.streams import Floats, Ints, ShiftStreams, client_schedules, initial_priors, target_priors
 
 Corrupting = Callable[[Tensor, int], Tensor]
 """Inputs `[N, ...]` and a severity of 1 to 5 in, corrupted inputs out."""
@@ -26,7 +25,7 @@ Corrupting = Callable[[Tensor, int], Tensor]
 
 def shift_schedule(
     name: str, num_timesteps: int, num_clients: int = 1, seed: int = 0, variant: str = "standard"
-) -> NDArray[np.float64]:
+) -> Floats:
     """ω of every client, `[C, T + 1]`: how far its stream has moved from its first law (0) to its last (1).
 
     `name` is `lin`, `sin`, `squ` or `ber` (`fedade list schedules`); random ones have a path for each client.
@@ -38,7 +37,7 @@ def shift_schedule(
     return np.array(client_schedules(settings, Seeds(seed)))
 
 
-def dirichlet_priors(num_clients: int, num_classes: int, alpha: float = 0.1, seed: int = 0) -> NDArray[np.float64]:
+def dirichlet_priors(num_clients: int, num_classes: int, alpha: float = 0.1, seed: int = 0) -> Floats:
     """Class distributions of clients, `[C, K]`, that differ the more the smaller `alpha` is.
 
     >>> priors = dirichlet_priors(num_clients=5, num_classes=3)
@@ -142,7 +141,7 @@ def _settings(**given: Any) -> ScenarioSettings:
         raise FedadeError(f"{'.'.join(map(str, first['loc']))}: {message} (given: {first['input']!r})") from error
 
 
-def _own_array(name: str, given: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
+def _own_array(name: str, given: Any, shape: tuple[int, int]) -> Floats:
     """An array of numbers from 0 to 1; one row may stand for all clients."""
     array = np.asarray(given, dtype=np.float64)
     if array.shape not in (shape, shape[1:]) or not ((array >= 0) & (array <= 1)).all():
@@ -189,12 +188,10 @@ class RecordedStreams:
     def num_timesteps(self) -> int:
         return self.labels.shape[1]
 
-    def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
+    def draw(self, clients: Ints, timestep: int, purpose: str = "stream") -> Batch:
         """The batches of some clients; their true class distribution is that of the labels."""
         if purpose != "stream":
-            raise FedadeError(
-                "protocol.score_fresh: recorded streams have no second draw of a timestep; set it to false"
-            )
+            raise FedadeError("protocol.score_fresh: recorded streams have no second draw of a batch; set it to false")
         rows = torch.from_numpy(np.asarray(clients))
         inputs, labels = self.inputs[rows, timestep - 1], self.labels[rows, timestep - 1]
         counts = torch.nn.functional.one_hot(labels, self.num_classes).float()
@@ -215,7 +212,5 @@ def recorded_streams(inputs: Any, labels: Any, num_classes: int) -> Streams:
             "[clients, timesteps, samples, ...] and [clients, timesteps, samples]"
         )
     if classes.is_floating_point() or int(classes.min()) < 0 or int(classes.max()) >= num_classes:
-        raise FedadeError(
-            f"recorded labels are not whole numbers from 0 to {num_classes - 1}; number the classes from 0"
-        )
+        raise FedadeError(f"recorded labels are not whole numbers from 0 to {num_classes - 1}; number classes from 0")
     return RecordedStreams(batches.float() if batches.is_floating_point() else batches, classes.long(), num_classes)

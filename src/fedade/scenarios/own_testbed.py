@@ -14,7 +14,6 @@ from fedade.scenarios.settings import ScenarioSettings
 
 OWN_STREAMS = "own streams"
 """What stands for the dataset where there is none."""
-
 StreamsOfSeed = Callable[[int], Streams]
 
 
@@ -28,7 +27,6 @@ class OwnTestbed:
 
     @property
     def held_out(self) -> Reference:
-        """The labelled data that ship with the deployment."""
         return self.deployment.reference
 
     def scenario(self, _schedule: str, seed: int) -> Scenario:
@@ -38,10 +36,8 @@ class OwnTestbed:
 def own_testbed(
     deployment: Deployment, streams: Streams | StreamsOfSeed, seed: int
 ) -> tuple[OwnTestbed, ScenarioSettings]:
-    """A testbed, and the settings that tell what it is; streams that do not fit the deployment are refused.
-
-    The data are known by the first and last batch of every client with the given seed.
-    """
+    """A testbed, and the settings that tell what it is; streams that do not fit the deployment are refused. The data
+    are known by the first and last batch of every client with the given seed."""
     made: StreamsOfSeed = streams if callable(streams) else lambda _: streams
     drawn = made(seed)
     if not all(hasattr(drawn, name) for name in ("num_clients", "num_timesteps", "draw")):
@@ -49,8 +45,7 @@ def own_testbed(
             f"streams are a {type(drawn).__name__}; pass fedade.drifting_streams(inputs, labels), your own "
             "(fedade.Streams), or a function from a seed to them"
         )
-    everyone = np.arange(drawn.num_clients)
-    first, last = (drawn.draw(everyone, timestep) for timestep in (1, drawn.num_timesteps))
+    first, last = (drawn.draw(np.arange(drawn.num_clients), timestep) for timestep in (1, drawn.num_timesteps))
     _check(first, deployment, drawn.num_clients)
     named = [
         dict(zip(("inputs", "labels", "prior", "severity"), batch.tensors, strict=True)) for batch in (first, last)

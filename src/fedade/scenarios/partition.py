@@ -1,7 +1,5 @@
-"""Which examples train the model, calibrate it, are streamed, or are a client's own labelled data.
-
-But for the last they are the same whatever the seed of a run.
-"""
+"""Which examples train the model, calibrate it, are streamed, or are a client's own labelled data. But for the last
+they are the same whatever the seed of a run."""
 
 from typing import NamedTuple
 
@@ -134,10 +132,8 @@ def refuse_too_many(size: int, held_out: int) -> None:
 def _share_of_classes(client: int, size: int, available: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many of each class: as many of all as there are, and one more of as many as it takes, other ones for other
     clients."""
-    level = int(
-        np.searchsorted([np.minimum(available, level).sum() for level in range(available.max() + 1)], size, "right")
-    )
-    counts = np.minimum(available, level - 1)
+    within = [np.minimum(available, level).sum() for level in range(available.max() + 1)]
+    counts = np.minimum(available, np.searchsorted(within, size, "right") - 1)
     roomy = np.flatnonzero(available > counts)
     counts[np.roll(roomy, -client)[: size - counts.sum()]] += 1
     return counts

@@ -18,8 +18,7 @@ from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.core.network import HasBase
 from fedade.core.threads import to_device
-from fedade.data.corruptions.corrupting import corrupted_pool, digest_of
-from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD
+from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD, corrupted_pool, digest_of
 from fedade.data.dataset import Dataset, Labelled
 from fedade.data.registry import DATASETS, official_corruption
 from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS, SENSOR_STANDARD, corrupt_sensor
@@ -28,10 +27,8 @@ from fedade.scenarios.settings import ScenarioSettings
 
 PoolAt = Callable[[str, int], Tensor]
 """The pool's inputs under a corruption at a severity, on the device that streams them; severity 0 is clean."""
-
 PIECE = {"cpu": 50, "cuda": 2500}
 """Examples in a pass, always as many: features must not depend on which others came with them."""
-
 IMAGES_SEED = 0
 """Corrupted images are part of the benchmark: the same for every run."""
 
@@ -93,8 +90,7 @@ def corruption_names(dataset: Dataset, settings: ScenarioSettings) -> tuple[str,
             f"scenario.kind: {settings.kind} corrupts images of bytes, and {dataset.name} holds "
             f"{dataset.train.inputs.dtype} {list(dataset.input_shape)}; choose label or none, or store uint8 images"
         )
-    grey = dataset.input_shape[0] == 1
-    known, standard = (SENSOR_CORRUPTIONS, SENSOR_STANDARD) if grey else (CORRUPTIONS, STANDARD)
+    known, standard = (SENSOR_CORRUPTIONS, SENSOR_STANDARD) if dataset.input_shape[0] == 1 else (CORRUPTIONS, STANDARD)
     if not settings.shifts_inputs:
         return standard[:1]  # never applied: the severity is 0
     for name in settings.corruptions:

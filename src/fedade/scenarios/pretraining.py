@@ -1,9 +1,11 @@
 """Training the model that is then deployed."""
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -18,23 +20,10 @@ from fedade.scenarios.settings import PretrainingSettings
 
 TrainingProgress = Callable[[int, int], None]
 """Called with the epochs done and the epochs in all."""
-
 CHECKPOINT_EPOCHS = 5
 """Between two checkpoints, or a tenth of the training where that is less."""
-
 _MOMENTS = {"momentum_buffer": "momentum", "exp_avg": "mean", "exp_avg_sq": "square", "step": "step"}
 """What optimisers remember of each parameter, and how checkpoints call it."""
-
-
-class _Model(nn.Module):
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.body = network.body
-        self.head = network.head
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(inputs))
-        return logits
 
 
 def pretrain(
@@ -46,10 +35,14 @@ def pretrain(
     checkpoint: Path | None = None,
 ) -> dict[str, Tensor]:
     """Weights and statistics after training; a checkpoint, where given, survives a kill and is continued from."""
-    model = _Model(network).to(device).train()
+    model = nn.Sequential(OrderedDict(body=network.body, head=network.head)).to(device).train()
     inputs, labels = torch.from_numpy(data.inputs[:]).to(device), torch.from_numpy(data.labels).to(device)
     steps = -(-len(labels) // settings.batch_size)
-    optimiser = _optimiser(model, settings)
+    optimiser: torch.optim.Optimizer = torch.optim.SGD(
+        model.parameters(), settings.learning_rate, 0.9, weight_decay=settings.weight_decay, nesterov=True
+    )
+    if settings.optimiser == "adamw":
+        optimiser = torch.optim.AdamW(model.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser,
         settings.learning_rate,
@@ -83,13 +76,6 @@ def pretrain(
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-def _optimiser(model: nn.Module, settings: PretrainingSettings) -> torch.optim.Optimizer:
-    rate, decay = settings.learning_rate, settings.weight_decay
-    if settings.optimiser == "adamw":
-        return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay)
-    return torch.optim.SGD(model.parameters(), rate, 0.9, weight_decay=decay, nesterov=True)
 
 
 def flip_and_shift(images: Tensor, uniforms: Tensor) -> Tensor:
@@ -146,8 +132,7 @@ def _restore(
     return epoch
 
 
-@dataclass(frozen=True)
-class _Recorded:
+class _Recorded(NamedTuple):
     graph: torch.cuda.CUDAGraph
     inputs: Tensor
     labels: Tensor

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedade.core.choices import StrictSettings, hint
-from fedade.data.texts import TextInput
+from fedade.data.dataset import TextInput
 from fedade.maths.schedules import SCHEDULES
 
 Kind = Literal["label", "covariate", "both", "none"]

@@ -20,23 +20,24 @@ from fedade.maths.shift_weights import weights as schedule_weights
 from fedade.scenarios.pools import PoolAt, PoolFeatures
 from fedade.scenarios.settings import ScenarioSettings
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class ShiftStreams:
-    """Q_c^t = (1 − ω(t)) Q_c^0 + ω(t) Q_c^T (eq:label_shift), and corruptions whose severity follows ω.
-
-    Other laws (`stream_laws/`) derive from it and say differently what comes when.
-    """
+    """Q_c^t = (1 − ω(t)) Q_c^0 + ω(t) Q_c^T (eq:label_shift), and corruptions whose severity follows ω. Other laws
+    (`stream_laws/`) derive from it and say differently what comes when."""
 
     settings: ScenarioSettings
     seeds: Seeds
     pool_at: PoolAt
-    rows_by_class: tuple[NDArray[np.int64], ...]
-    initial_priors: NDArray[np.float64]
+    rows_by_class: tuple[Ints, ...]
+    initial_priors: Floats
     """Q_c⁰, `[C, K]`."""
-    target_priors: NDArray[np.float64]
+    target_priors: Floats
     """Q_c^T, `[C, K]`."""
-    schedule: NDArray[np.float64]
+    schedule: Floats
     """ω of every client, `[C, T + 1]`."""
     corruptions: tuple[str, ...]
     device: str
@@ -44,17 +45,17 @@ class ShiftStreams:
     """Features of the pools, shared by all streams of one scenario."""
 
     @staticmethod
-    def schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
+    def schedules(settings: ScenarioSettings, seeds: Seeds) -> Floats:
         """ω of every client, `[C, T + 1]`."""
         return client_schedules(settings, seeds)
 
     @staticmethod
-    def joining(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.int64]:
+    def joining(settings: ScenarioSettings, seeds: Seeds) -> Ints:
         """The first timestep of every client, `[C]`; before it a client has no batches."""
         return np.ones(settings.num_clients, dtype=np.int64)
 
     @property
-    def first_timesteps(self) -> NDArray[np.int64]:
+    def first_timesteps(self) -> Ints:
         return self.joining(self.settings, self.seeds)
 
     @property
@@ -65,12 +66,12 @@ class ShiftStreams:
     def num_timesteps(self) -> int:
         return self.settings.num_timesteps
 
-    def prior(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.float64]:
+    def prior(self, clients: Ints, timestep: int) -> Floats:
         """True class distributions, `[C, K]`."""
         weight = self.schedule[clients, timestep, None] * self.settings.shifts_labels
         return (1 - weight) * self.initial_priors[clients] + weight * self.target_priors[clients]
 
-    def severity(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.int64]:
+    def severity(self, clients: Ints, timestep: int) -> Ints:
         """Strength of the corruption, `[C]`, 0 to 5."""
         if not self.settings.shifts_inputs:
             return np.zeros(len(clients), dtype=np.int64)
@@ -79,9 +80,7 @@ class ShiftStreams:
             weight = (np.ceil(4 * weight) + 1) / MAX_SEVERITY
         return np.asarray(np.rint(MAX_SEVERITY * weight).clip(0, MAX_SEVERITY), dtype=np.int64)
 
-    def rows(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def rows(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         """Rows of the pool and their labels, `[C, n]`: classes from the prior, then images of the class."""
         uniforms = np.stack([
             self.seeds.generator(purpose, client=client, timestep=timestep).random((2, self.settings.samples))
@@ -95,12 +94,12 @@ class ShiftStreams:
         places = starts[labels] + (uniforms[:, 1] * counts[labels]).astype(np.int64)
         return np.concatenate(self.rows_by_class)[places], labels
 
-    def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
+    def draw(self, clients: Ints, timestep: int, purpose: str = "stream") -> Batch:
         rows, labels = self.rows(clients, timestep, purpose)
         conditions = self.conditions(clients, timestep, purpose)
         gathered = partial(self._gathered, conditions, rows)
 
-        def images(corruption: str, severity: int, wanted: NDArray[np.int64]) -> Tensor:
+        def images(corruption: str, severity: int, wanted: Ints) -> Tensor:
             pool = self.pool_at(corruption, severity)
             return pool[to_device(wanted, pool.device)]
 
@@ -115,21 +114,14 @@ class ShiftStreams:
             features,
         )
 
-    def conditions(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def conditions(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         """Number of the corruption, and its severity, of every sample, `[C, n]`: here one of each client's own."""
         severities = self.severity(clients, timestep)
         names = clients % len(self.corruptions)
         shape = (len(clients), self.settings.samples)
         return np.broadcast_to(names[:, None], shape), np.broadcast_to(severities[:, None], shape)
 
-    def _gathered(
-        self,
-        conditions: tuple[NDArray[np.int64], NDArray[np.int64]],
-        rows: NDArray[np.int64],
-        take: Callable[[str, int, NDArray[np.int64]], Tensor],
-    ) -> Tensor:
+    def _gathered(self, conditions: tuple[Ints, Ints], rows: Ints, take: Callable[[str, int, Ints], Tensor]) -> Tensor:
         """Something of every row, `[C, n, ...]`, taken once for samples under the same corruption and severity."""
         names, severities = (values.ravel() for values in conditions)
         names = np.where(severities > 0, names, 0)
@@ -147,10 +139,10 @@ class ShiftStreams:
         return whole.reshape(*rows.shape, *whole.shape[1:])
 
 
-def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
+def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> Floats:
     """ω of every client, `[C, T + 1]`; random schedules have a path for every client."""
 
-    def path(client: int) -> NDArray[np.float64]:
+    def path(client: int) -> Floats:
         uniforms = torch.from_numpy(seeds.generator("schedule", client=client).random(settings.num_timesteps))
         weights = schedule_weights(settings.schedule, settings.num_timesteps, uniforms, settings.variant)
         return np.asarray(weights.numpy())
@@ -160,7 +152,7 @@ def client_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.flo
     return np.stack([path(client) for client in range(settings.num_clients)])
 
 
-def client_supports(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> list[NDArray[np.int64]]:
+def client_supports(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> list[Ints]:
     """The classes that each client meets: all, or an equal share of its own by a permutation of the run's seed."""
     if settings.supports == "all":
         return [np.arange(num_classes)] * settings.num_clients
@@ -174,25 +166,25 @@ def client_supports(settings: ScenarioSettings, seeds: Seeds, num_classes: int) 
     return [np.sort(own) for own in np.split(shuffled, ends)]
 
 
-def initial_priors(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> NDArray[np.float64]:
+def initial_priors(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> Floats:
     """Q_c⁰ of every client, `[C, K]`: flat over its own classes, or over all."""
     if settings.initial == "global":
         return np.full((settings.num_clients, num_classes), 1 / num_classes)
     return _on_supports(settings, seeds, num_classes, lambda _, size: np.full(size, 1 / size))
 
 
-def target_priors(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> NDArray[np.float64]:
+def target_priors(settings: ScenarioSettings, seeds: Seeds, num_classes: int) -> Floats:
     """Q_c^T of every client, `[C, K]`, from a symmetric Dirichlet distribution over its classes."""
 
-    def drawn(client: int, size: int) -> NDArray[np.float64]:
+    def drawn(client: int, size: int) -> Floats:
         return seeds.generator("target", client=client).dirichlet(np.full(size, settings.alpha))
 
     return _on_supports(settings, seeds, num_classes, drawn)
 
 
 def _on_supports(
-    settings: ScenarioSettings, seeds: Seeds, num_classes: int, prior: Callable[[int, int], NDArray[np.float64]]
-) -> NDArray[np.float64]:
+    settings: ScenarioSettings, seeds: Seeds, num_classes: int, prior: Callable[[int, int], Floats]
+) -> Floats:
     """Class distributions of all clients from those over their own classes; `prior` has a client and their number."""
     priors = np.zeros((settings.num_clients, num_classes))
     for client, own in enumerate(client_supports(settings, seeds, num_classes)):

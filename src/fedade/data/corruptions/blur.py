@@ -27,10 +27,9 @@ def glass_blur(images: ByteImages, draws: Draws, sigma: float, passes: int) -> B
 def pull_pixels(images: ByteImages, down: NDArray[np.int64], right: NDArray[np.int64]) -> ByteImages:
     """Each pixel takes the value found `down`, `right` of it; both are `[N, H, W]` and -1 or 0.
 
-    The reference walks from the last pixel to the first and means to swap two pixels, but its swap
-    assigns through NumPy views, so the value is copied one way. As sources lie above or to the left,
-    where the walk has not been yet, the whole walk is this one gather. It leaves out the first two
-    rows and columns.
+    The reference walks from the last pixel to the first and means to swap two pixels, but its swap assigns through
+    NumPy views, so the value is copied one way. As sources lie above or to the left, where the walk has not been yet,
+    the whole walk is this one gather. It leaves out the first two rows and columns.
     """
     height, width = images.shape[1:3]
     moves = np.zeros((height, width), dtype=np.int64)
@@ -57,8 +56,7 @@ def disk(radius: float, alias_blur: float) -> Unit:
 
 def motion_blur(images: ByteImages, draws: Draws, radius: int, sigma: float) -> ByteImages:
     """A camera that moves along a line, within 45 degrees of the horizontal."""
-    angles = np.deg2rad(draws.uniform((), -45, 45))
-    return motion_blurred(images, angles, radius, sigma)
+    return motion_blurred(images, np.deg2rad(draws.uniform((), -45, 45)), radius, sigma)
 
 
 def motion_blurred(layers: ByteImages, angles: Unit, radius: int, sigma: float) -> ByteImages:

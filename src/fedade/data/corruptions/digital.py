@@ -1,4 +1,4 @@
-"""What cameras and codecs do: contrast, brightness, saturation, JPEG, pixels, elastic deformation."""
+"""What sensors, cameras and codecs do: noise, contrast, brightness, saturation, JPEG, pixels, elastic deformation."""
 
 from io import BytesIO
 
@@ -7,6 +7,32 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedade.data.corruptions.pixels import ByteImages, Draws, Unit, cv2, gathered, gaussian, levels, unit
+
+
+def gaussian_noise(images: ByteImages, draws: Draws, scale: float) -> ByteImages:
+    """Additive noise, as in poor light."""
+    return levels(unit(images) + scale * draws.normal(images.shape[1:]))
+
+
+def shot_noise(images: ByteImages, draws: Draws, photons: float) -> ByteImages:
+    """Poisson noise of a sensor that counts `photons` at full brightness."""
+    counts = draws.poisson(images.astype(np.float64) / 255 * photons)
+    return levels((counts / photons).astype(np.float32))
+
+
+def impulse_noise(images: ByteImages, draws: Draws, amount: float) -> ByteImages:
+    """Salt and pepper: a share `amount` of all channel values becomes 0 or 255, evenly."""
+    chance = draws.uniform(images.shape[1:])
+    # One draw decides both: below amount / 2 is pepper, the rest up to amount is salt.
+    pepper, struck = chance < amount / 2, chance < amount
+    return np.where(struck, np.where(pepper, np.uint8(0), np.uint8(255)), images)
+
+
+def speckle_noise(images: ByteImages, draws: Draws, scale: float) -> ByteImages:
+    """Multiplicative noise: bright pixels suffer more."""
+    clean = unit(images)
+    return levels(clean + clean * scale * draws.normal(images.shape[1:]))
+
 
 _DEPTH_OF_RED = np.array([0, 1, 1], dtype=np.float32)
 
@@ -84,10 +110,8 @@ def _affine(image: Unit, corner_shifts: Unit) -> Unit:
 
 
 def displaced(images: Unit, down: Unit, right: Unit) -> Unit:
-    """Each pixel reads, by linear interpolation, the place `down`, `right` of it (`[N, H, W]`).
-
-    Borders are mirrored with the edge repeated.
-    """
+    """Each pixel reads, by linear interpolation, the place `down`, `right` of it (`[N, H, W]`). Borders are mirrored
+    with the edge repeated."""
     height, width = images.shape[1:3]
     rows, columns = np.arange(height)[:, None] + down, np.arange(width) + right
     top, left = np.floor(rows).astype(np.int64), np.floor(columns).astype(np.int64)

@@ -1,8 +1,5 @@
 """Images as 8-bit levels and as floats in [0, 1], the blur that several corruptions share, and random numbers that
-belong to an image, not to its place in an array.
-
-Axes: N images, H rows, W columns, C channels (red, green, blue).
-"""
+belong to an image, not to its place in an array. Axes: N images, H rows, W columns, C channels (red, green, blue)."""
 
 import hashlib
 from collections.abc import Callable
@@ -17,19 +14,15 @@ from scipy import ndimage
 from fedade.core.importing import OptionalModule
 
 cv2: Any = OptionalModule("cv2", "vision")
-
 Scalar = TypeVar("Scalar", bound=np.generic)
-
 ByteImages = NDArray[np.uint8]
 """Images as stored: `[N, H, W, 3]`, levels 0..255."""
-
 Unit = NDArray[np.float32]
 """Images or layers as computed with: levels divided by 255."""
 
 # The reference truncates. The guard keeps a float that misses its integer by rounding from losing a
 # level, which would differ between processors; float32 rounding of a level is below 1e-4.
 _TRUNCATION_GUARD = np.float32(1e-3)
-
 Shape = tuple[int, ...]
 
 

@@ -13,12 +13,9 @@ _WATER = unit(np.array([175, 238, 238], dtype=np.uint8))
 _MUD = unit(np.array([63, 42, 20], dtype=np.uint8))
 _EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], dtype=np.float32)
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
-
 Points = NDArray[np.float64]
-
 NUM_TEXTURES = 5
 """As many as the reference ever picks from."""
-
 _SIDE = 1000
 _SCALE = 0.2
 _ICE = np.array([0.80, 0.91, 1.0], dtype=np.float32)
@@ -99,12 +96,10 @@ def snow(
     noise = mean + spread * draws.normal((height, width))
     zoomed = clipped_zoom(height, zoom) @ noise @ clipped_zoom(width, zoom).T
     flakes = levels(np.where(zoomed < threshold, np.float32(0), zoomed))[..., None]
-    angles = np.deg2rad(draws.uniform((), -135, -45))
-    blown = unit(motion_blurred(flakes, angles, radius, sigma))
+    blown = unit(motion_blurred(flakes, np.deg2rad(draws.uniform((), -135, -45)), radius, sigma))
 
     clean = unit(images)
-    grey = (clean @ _LUMA)[..., None]
-    whitened = kept * clean + (1 - kept) * np.maximum(clean, grey * 1.5 + 0.5)
+    whitened = kept * clean + (1 - kept) * np.maximum(clean, (clean @ _LUMA)[..., None] * 1.5 + 0.5)
     return levels(whitened + blown + blown[:, ::-1, ::-1])
 
 
@@ -118,10 +113,8 @@ def spatter(
     strength: float,
     is_mud: bool,
 ) -> ByteImages:
-    """Drops on the lens: water at low severities, mud at high ones.
-
-    `strength` is the opacity of water and the softness of mud.
-    """
+    """Drops on the lens: water at low severities, mud at high ones. `strength` is the opacity of water and the softness
+    of mud."""
     liquid = gaussian(mean + spread * draws.normal(images.shape[1:3]), sigma)
     if is_mud:
         soft = gaussian((liquid > threshold).astype(np.float32), strength)
@@ -145,9 +138,8 @@ def _wet_sheen(liquid: ByteImages) -> Unit:
 def frost_textures() -> ByteImages:
     """Five frosted panes, `[5, 200, 200, 3]`, the same on every call.
 
-    Each is made at the size of a photograph, from feathers of ice (branching strokes) on a pane of
-    ridged fractal noise with thinner and thicker places, and is then scaled by 0.2 like the official
-    photographs.
+    Each is made at the size of a photograph, from feathers of ice (branching strokes) on a pane of ridged fractal noise
+    with thinner and thicker places, and is then scaled by 0.2 like the official photographs.
     """
     with _BUILDING:
         return _textures()
@@ -203,8 +195,7 @@ def _feather(seed: Points, turn: float, length: float, bend: float) -> Points:
     reach = (0.3 * length * (1 - along))[:, None]
     barbs = [stem + reach * _directions(heading + lean) for lean in (-np.pi / 3, np.pi / 3)]
     ends = np.concatenate([stem[1:], *barbs])
-    starts = np.concatenate([stem[:-1], stem, stem])
-    return np.stack([starts, ends], axis=1)
+    return np.stack([np.concatenate([stem[:-1], stem, stem]), ends], axis=1)
 
 
 def _directions(angles: Points) -> Points:

@@ -1,9 +1,8 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), and their corrupted test images (Hendrycks and Dietterich, 2019)."""
 
-from fedade.data.checksums import published_files
-from fedade.data.download import Archive
+from fedade.data.download import Archive, published_files
 from fedade.data.locate import DiskLayout
-from fedade.data.readers.cifar_pickle import CifarBatches
+from fedade.data.readers.cifar import CifarBatches
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.specs import CorruptedSpec, ImageSpec
 
@@ -22,7 +21,6 @@ _FILES10 = """
 31035526 md5:40351d587109b95175f43aff81a1287e test_batch
 158 md5:5ff9c542aee3614f3951f8cda6e48888 batches.meta
 """
-
 _FILES100 = """
 17630301 sha256:f1829aebf0555b7b80fdef79e0037d20ddf7672e640573a41f663cfb7781cbf4 train-00000-of-00005.parquet
 18163630 sha256:6574ee4f76d5174324079b3ac9c45276a6b6688acb249c7e78440b3a45cd2fd1 train-00001-of-00005.parquet
@@ -52,18 +50,17 @@ CIFAR10 = _cifar(
     ParquetShards("img", "label", 10),
     ("cifar10/plain_text", "plain_text", "cifar10", "datasets--uoft-cs--cifar10/snapshots/*/plain_text", "."),
     CifarBatches(
-        train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-        test="test_batch",
-        labels="labels",
-        meta="batches.meta",
-        names="label_names",
-        num_classes=10,
+        tuple(f"data_batch_{number}" for number in range(1, 6)),
+        "test_batch",
+        "labels",
+        "batches.meta",
+        "label_names",
+        10,
     ),
     "cifar-10-batches-py",
     "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     _FILES10,
 )
-
 CIFAR100 = _cifar(
     ParquetShards("img", "fine_label", 100),
     ("cifar100/cifar100", "cifar100", "datasets--uoft-cs--cifar100/snapshots/*/cifar100", "."),

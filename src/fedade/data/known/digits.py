@@ -12,16 +12,13 @@ from fedade.data.dataset import Dataset, Labelled
 from fedade.data.specs import BundledSpec
 
 bundled = OptionalModule("sklearn.datasets")  # takes a second to import, which every message on Flower would pay
-
 SENSOR_NOISE = 0.35
 """Standard deviation of the noise, on a scale where black is 0 and white is 1."""
-
 NUM_TRAIN = 700
 """Images on the training side; the others are streamed. Fixed, whatever the seed of a run."""
 
 
 def digits() -> Dataset:
-    """The digits, always the same ones on the same side."""
     images, labels = bundled.load_digits(return_X_y=True)
     seeds = Seeds(0)
     order = seeds.generator("digits-order").permutation(len(labels))

@@ -20,10 +20,10 @@ import numpy as np
 
 from fedade.core.errors import FedadeError
 from fedade.core.seeds import Seeds
+from fedade.data.dataset import LabelledTexts, TextDataset, TextInput
 from fedade.data.readers import trex as layout
 from fedade.data.readers.trex import Fact, Relation, Trex
 from fedade.data.specs import TextSpec
-from fedade.data.texts import LabelledTexts, TextDataset, TextInput
 
 NUM_RELATIONS = 41
 NUM_FACTS = 34_039
@@ -32,7 +32,6 @@ STREAMED = 100
 """Texts of a relation on the test side, as in the paper."""
 LABELLED = 480
 """Texts of a relation on the training side, where there are so many."""
-
 _SEEDS = Seeds(0)
 """The same texts on the same side for every run."""
 
@@ -54,8 +53,12 @@ def lama_trex(trex: Trex, form: TextInput) -> TextDataset:
     No fact and no statement is there twice, and a statement of two relations is left out: nobody could tell which
     is meant. Facts that are not LAMA's are never streamed; they fill up relations that are short of labelled texts.
     """
-    own = [_examples(relation, trex.facts[relation.name], form, "lama") for relation in trex.relations]
-    more = [_examples(relation, _new(trex, relation), form, "further") for relation in trex.relations]
+    own, more = [], []
+    for relation in trex.relations:
+        facts, further = trex.facts[relation.name], trex.further.get(relation.name, ())
+        known = {fact[:2] for fact in facts}
+        own.append(_examples(relation, facts, form, "lama"))
+        more.append(_examples(relation, [fact for fact in further if fact[:2] not in known], form, "further"))
     clear = _unambiguous([*own, *more], 2 * list(range(len(own))))
     sides = [
         _divided(relation, stated, further)
@@ -70,21 +73,13 @@ def lama_trex(trex: Trex, form: TextInput) -> TextDataset:
     )
 
 
-def _new(trex: Trex, relation: Relation) -> list[Fact]:
-    known = {(fact.subject, fact.object) for fact in trex.facts[relation.name]}
-    return [fact for fact in trex.further.get(relation.name, ()) if (fact.subject, fact.object) not in known]
-
-
 def _examples(relation: Relation, facts: Sequence[Fact], form: TextInput, origin: str) -> list[_Example]:
-    patterns = [relation.template] if form == "template" else _nameless(relation)
+    patterns: Sequence[str] = (relation.template,)
+    if form != "template" and relation.paraphrases:  # without those that name the relation, if there are others
+        nameless = [one for one in relation.paraphrases if relation.label.lower() not in one.lower()]
+        patterns = nameless or relation.paraphrases
     draws = _SEEDS.generator(f"{origin}-pattern", relation=relation.number).random(len(facts))
     return [_example(fact, patterns[int(draw * len(patterns))], form) for fact, draw in zip(facts, draws, strict=True)]
-
-
-def _nameless(relation: Relation) -> Sequence[str]:
-    """The relation's patterns, without those that name it if there are others."""
-    patterns = relation.paraphrases or (relation.template,)
-    return [pattern for pattern in patterns if relation.label.lower() not in pattern.lower()] or patterns
 
 
 def _example(fact: Fact, pattern: str, form: TextInput) -> _Example:

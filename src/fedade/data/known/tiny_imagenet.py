@@ -1,9 +1,8 @@
 """Tiny ImageNet (Stanford CS231n, 2015)."""
 
-from fedade.data.checksums import published_files
-from fedade.data.download import Archive
+from fedade.data.download import Archive, published_files
 from fedade.data.locate import DiskLayout
-from fedade.data.readers.folders import TinyFolder
+from fedade.data.readers.images import TinyFolder
 from fedade.data.readers.parquet import ParquetShards
 from fedade.data.specs import ImageSpec
 
@@ -11,7 +10,6 @@ _FILES = published_files("""
 39548430 sha256:8d40084be8017c951da2241e1ebbef95eaa0741d8b180b6458cbb5fd4b26552b train-00000-of-00005.parquet
 19707006 sha256:b9dc247a9e996fd7d7b0c759c1198c3ded4d1c0743a18c9fdf140e424e679ea2 valid-00000-of-00001.parquet
 """)
-
 TINY_IMAGENET = ImageSpec(
     name="tiny-imagenet",
     num_classes=200,

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.data.checksums import damaged
 from fedade.data.dataset import Dataset, Labelled, assemble, checked_labels
-from fedade.data.readers.cifar_c import load_array
+from fedade.data.download import damaged
+from fedade.data.readers.cifar import load_array
 
 Part = tuple[NDArray[np.generic], NDArray[np.generic], Path]
 ROWS_PER_CHECK = 4096
@@ -21,11 +21,10 @@ LARGEST_PIXEL = 65535.0
 def read_arrays(folder: Path, name: str) -> Dataset:
     """A folder of arrays, or one `.npz` file, as a dataset.
 
-    Each part is `PART.npz` with `inputs` and `labels`, or `PART_inputs.npy` and `PART_labels.npy`, where PART
-    is `train` or `test`; plain `inputs.npy` and `labels.npy`, and a single file, are a training part. Inputs are
-    images `[N, channels, height, width]`, `[N, height, width, channels]` or grey `[N, height, width]`, of bytes or
-    floats; or rows of a table, `[N, features]`, or of tokens. Without a test part every fifth example of a class is
-    held out.
+    Each part is `PART.npz` with `inputs` and `labels`, or `PART_inputs.npy` and `PART_labels.npy`, where PART is
+    `train` or `test`; plain `inputs.npy` and `labels.npy`, and a single file, are a training part. Inputs are images
+    `[N, channels, height, width]`, `[N, height, width, channels]` or grey `[N, height, width]`, of bytes or floats; or
+    rows of a table, `[N, features]`, or of tokens. Without a test part every fifth example of a class is held out.
     """
     train = _npz_part(folder) or _part(folder, "train") or _npy_part(folder, "")
     if train is None:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.data.checksums import damaged
 from fedade.data.dataset import checked_labels
+from fedade.data.download import damaged
 from fedade.data.readers.images import Encoded, ImageReading, Undecoded, decode_into, image_shape
 
 ROWS_PER_READ = 1024
@@ -66,7 +66,10 @@ class ParquetShards:
             try:
                 for batch in pq.ParquetFile(shard).iter_batches(ROWS_PER_READ, columns=[self.image]):
                     for image in batch.column(0).to_pylist():
-                        yield Encoded(f"{shard} row {row}", _encoded_bytes(image, shard, row))
+                        content = image.get("bytes") if isinstance(image, dict) else image
+                        if not isinstance(content, bytes):
+                            raise FedadeError(f"{shard} row {row} holds no image bytes; expected an encoded image")
+                        yield Encoded(f"{shard} row {row}", content)
                         row += 1
             except (pa.ArrowException, OSError, IndexError) as error:
                 raise damaged(shard, str(error)) from error
@@ -86,10 +89,3 @@ class ParquetShards:
 def _shards(folder: Path, part: str) -> list[Path]:
     """The shards of one part, in the order of their rows."""
     return sorted(folder.glob(f"{part}-*.parquet"))
-
-
-def _encoded_bytes(image: object, shard: Path, row: int) -> bytes:
-    content = image.get("bytes") if isinstance(image, dict) else image
-    if not isinstance(content, bytes):
-        raise FedadeError(f"{shard} row {row} holds no image bytes; expected an encoded image")
-    return content

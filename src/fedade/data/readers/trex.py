@@ -15,36 +15,31 @@ from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
-from fedade.data.checksums import damaged
+from fedade.data.download import damaged
 
 zstandard: Any = OptionalModule("zstandard", "text")
-
 COMPRESSED = ".zst"
-
 RELATIONS, FACTS, FOLDER = "relations.jsonl", "trex.jsonl", "TREx"
-
 PATTERNS, FURTHER = "pararel_patterns.jsonl", "lpaqa_trex_train.jsonl"
-
 MASK = "[MASK]"
 
 
-class JsonRecord:
+class JsonRecord(NamedTuple):
     """One object and where it stands, so that a message can name the line."""
 
-    def __init__(self, content: dict[str, Any], place: str) -> None:
-        self._content = content
-        self.place = place
+    content: dict[str, Any]
+    place: str
 
     def text(self, field: str) -> str:
         """A field that must be there and hold some text."""
-        value = self._content.get(field)
+        value = self.content.get(field)
         if not isinstance(value, str) or not value.strip():
             raise FedadeError(f"{self.place}: field {field!r} is {value!r}; expected some text")
         return value
 
     def records(self, field: str) -> list["JsonRecord"]:
         """A list of objects; empty where the field is absent."""
-        value = self._content.get(field) or []
+        value = self.content.get(field) or []
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
             raise FedadeError(f"{self.place}: field {field!r} is not a list of objects; replace the file")
         return [JsonRecord(entry, f"{self.place}, {field}") for entry in value]
@@ -60,9 +55,7 @@ def read_records(path: Path) -> Iterator[JsonRecord]:
         except ValueError as error:
             raise FedadeError(f"{place} is not JSON ({error}); mend the line or replace the file") from error
         if not isinstance(content, dict):
-            raise FedadeError(
-                f"{place} holds {type(content).__name__}, not an object; mend the line or replace the file"
-            )
+            raise FedadeError(f"{place} holds {type(content).__name__}, not an object; mend or replace the file")
         yield JsonRecord(content, place)
 
 
@@ -122,7 +115,6 @@ class Relation(NamedTuple):
 class Trex:
     """All that a folder holds, by relation; relations in the order of their numbers."""
 
-    source: Path
     relations: tuple[Relation, ...]
     """Relations that have facts."""
     facts: Mapping[str, tuple[Fact, ...]]
@@ -145,13 +137,8 @@ def read(folder: Path) -> Trex:
     relations = _relations(folder)
     facts, lines = _facts(_fact_files(folder), relations)
     further = existing(folder, FURTHER)
-    return Trex(
-        folder,
-        tuple(sorted(relation for relation in relations.values() if relation.name in facts)),
-        facts,
-        _facts([further], relations)[0] if further else {},
-        lines,
-    )
+    own = tuple(sorted(relation for relation in relations.values() if relation.name in facts))
+    return Trex(own, facts, _facts([further], relations)[0] if further else {}, lines)
 
 
 def _fact_files(folder: Path) -> list[Path]:
@@ -199,9 +186,7 @@ def _facts(paths: Iterable[Path], relations: Mapping[str, Relation]) -> tuple[di
             lines += 1
             name = record.text("predicate_id")
             if name not in relations:
-                raise FedadeError(
-                    f"{record.place}: relation {name!r} is not in {RELATIONS}; add it there or remove the line"
-                )
+                raise FedadeError(f"{record.place}: relation {name!r} is not in {RELATIONS}; add it or remove the line")
             pair = record.text("sub_label"), record.text("obj_label")
             evidences[name].setdefault(pair, []).extend(_evidences(record))
     facts = {

@@ -7,7 +7,7 @@ than all the numbers of a small run, has no heat map, and leaves a vendored copy
 
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from string import Template
@@ -16,20 +16,18 @@ from typing import Any
 import yaml
 
 from fedade.reporting.page.scenes import PackedScenes
-from fedade.reporting.table_model import Column, Table, TableCell, TableRow, parts
+from fedade.reporting.rendering import Column, Table, TableCell, TableRow, parts
 
 QUESTION = (
     "How well do clients keep up with their own drifting data, without labels? Accuracy in percent, mean over clients "
     "and timesteps, on the batch itself, after and before the timestep's adaptation; ± is the standard deviation over "
     "seeds, where there are several; oracle share is the part of the way from source to oracle-prior."
 )
-
 _SCRIPTS = (
     "sorting", "data", "scales", "line_chart", "heat_map", "prior_chart", "views", "choices", "controls",
     "scene_chooser", "curves", "answers", "clients", "saving", "main",
 )  # fmt: skip
 """In this order: each uses those before it."""
-
 _STYLES = ("page", "controls", "charts")
 
 
@@ -62,7 +60,7 @@ def render(page: Page) -> str:
         title=html.escape(page.title),
         question=html.escape(page.question),
         facts=_facts_list(page.facts),
-        notes=_notices(page.notes),
+        notes="\n".join(f'<p class="notice">{html.escape(note)}</p>' for note in page.notes),
         tables="\n".join(_table_markup(table) for table in page.tables),
         scene_tables="\n".join(
             _table_markup(table, place) for place, tables in enumerate(page.scene_tables) for table in tables
@@ -114,10 +112,6 @@ def origin(provenance: Mapping[str, Any]) -> dict[str, str]:
 def _facts_list(facts: Mapping[str, str]) -> str:
     items = "".join(f"<li>{html.escape(name)} <b>{html.escape(value)}</b></li>" for name, value in facts.items())
     return f'<ul class="facts">{items}</ul>' if facts else ""
-
-
-def _notices(notes: Iterable[str]) -> str:
-    return "\n".join(f'<p class="notice">{html.escape(note)}</p>' for note in notes)
 
 
 def _row(row: TableRow, columns: Sequence[Column]) -> str:

@@ -17,18 +17,12 @@ from fedade.core import trace
 from fedade.reporting.answers import calibration_bins, class_accuracies, client_accuracies, true_drift
 
 ACCURACIES = ("accuracy_post", "accuracy_pre", "accuracy_fresh")
-
 CURVES = (*ACCURACIES, "confidence")
-
 SIGNALS = ("s_unc", "s_rep", "s")
-
 FEWEST_IN_BIN, LEAST_SHARE_IN_BIN = 20, 0.002
 """Answers that a bin of confidence must hold to be shown: fewer tell nothing of their accuracy."""
-
 PRIORS = ("true_prior", "prior")
-
 _COSTS = ("bytes_sent", "bytes_received", "state_bytes", "passes")
-
 _QUARTILES = (25, 75)
 
 
@@ -149,8 +143,7 @@ def answers(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
     if "confidence_samples" in grid.table.column_names:
         samples, hits, _ = calibration_bins(table)
         enough = samples >= max(FEWEST_IN_BIN, LEAST_SHARE_IN_BIN * samples.sum())
-        shown = np.where(enough, hits / np.maximum(samples, 1), np.nan)
-        packed["calibration"] = blobs.levels(shown, 0, 1, bits=16)
+        packed["calibration"] = blobs.levels(np.where(enough, hits / np.maximum(samples, 1), np.nan), 0, 1, bits=16)
         packed["classes"] = blobs.levels(class_accuracies(table), 0, 1, bits=16)
     packed["clients"] = blobs.levels(np.sort(client_accuracies(table)), 0, 1, bits=16)
     signals = [name for name in SIGNALS if name in grid.table.column_names]

@@ -93,16 +93,9 @@ def _scene_entry(scene: Scene, blobs: Blobs, broken: dict[str, None]) -> dict[st
             broken[str(error)] = None
             continue
         grid = ClientGrid(table)
-        tracks.append(
-            {
-                "method": recording.method,
-                "seed": recording.seed,
-                "timesteps": numbering(grid.timesteps),
-                "mean": trace.mean(trace.column(table, "accuracy_post")),
-                "curves": curves(grid, blobs),
-                "answers": answers(grid, blobs),
-            }
-        )
+        track = {"method": recording.method, "seed": recording.seed, "timesteps": numbering(grid.timesteps)}
+        track |= {"mean": trace.mean(trace.column(table, "accuracy_post"))}
+        tracks.append({**track, "curves": curves(grid, blobs), "answers": answers(grid, blobs)})
     return {"labels": dict(scene.labels), "tracks": tracks}
 
 

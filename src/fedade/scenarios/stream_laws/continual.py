@@ -2,10 +2,9 @@
 its own for every sample (mixed domains, as in Marsden et al., WACV 2024)."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedade.data.corruptions.registry import MAX_SEVERITY
-from fedade.scenarios.streams import ShiftStreams
+from fedade.scenarios.streams import Ints, ShiftStreams
 
 GROUPS = 10
 """Client c begins with corruption c mod 10 and goes round: groups of clients meet the same in different order."""
@@ -14,9 +13,7 @@ GROUPS = 10
 class ContinualStreams(ShiftStreams):
     """Every client meets all corruptions, each for an equal part of the time; classes drift as their kind says."""
 
-    def conditions(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def conditions(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         number = len(self.corruptions)
         visit = (timestep - 1) * number // self.num_timesteps
         names = (clients % GROUPS + visit) % number
@@ -28,9 +25,7 @@ class ContinualStreams(ShiftStreams):
 class MixedStreams(ShiftStreams):
     """All corruptions alike, drawn independently for each sample; classes drift as their kind says."""
 
-    def conditions(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def conditions(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         names = np.stack([
             self.seeds.generator(f"{purpose} corruptions", client=client, timestep=timestep).integers(
                 len(self.corruptions), size=self.settings.samples

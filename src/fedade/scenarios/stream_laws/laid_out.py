@@ -5,34 +5,27 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedade.scenarios.streams import ShiftStreams
+from fedade.scenarios.streams import Floats, Ints, ShiftStreams
 
 CONCENTRATION = 0.1
 """γ of RoTTA and δ of NOTE."""
-
 MOST_SLOTS = 100
 
 
 @dataclass(frozen=True)
 class LaidOutStreams(ShiftStreams):
-    """Labels in an order of their own, images of each class at random.
-
-    A batch's true class distribution is that of its labels.
-    """
+    """Labels in an order of their own, images of each class at random. A batch's true class distribution is that of its
+    labels."""
 
     @abstractmethod
-    def labels_of(self, client: int) -> NDArray[np.int64]:
+    def labels_of(self, client: int) -> Ints:
         """All labels of a client in order, `[n T]`."""
 
-    def prior(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.float64]:
-        classes = np.arange(len(self.rows_by_class))
-        return np.asarray((self._batch(clients, timestep)[..., None] == classes).mean(1))
+    def prior(self, clients: Ints, timestep: int) -> Floats:
+        return np.asarray((self._batch(clients, timestep)[..., None] == np.arange(len(self.rows_by_class))).mean(1))
 
-    def rows(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def rows(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         labels = self._batch(clients, timestep)
         rows = np.empty_like(labels)
         for place, client in enumerate(clients.tolist()):
@@ -43,7 +36,7 @@ class LaidOutStreams(ShiftStreams):
                 rows[place, there] = pool[(draws[there] * len(pool)).astype(np.int64)]
         return rows, labels
 
-    def _batch(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.int64]:
+    def _batch(self, clients: Ints, timestep: int) -> Ints:
         return np.stack([self.labels_of(client)[self.samples_at(timestep)] for client in clients.tolist()])
 
     def samples_at(self, timestep: int) -> slice:
@@ -52,7 +45,7 @@ class LaidOutStreams(ShiftStreams):
         return slice((timestep - 1) * size, timestep * size)
 
 
-def whole_counts(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+def whole_counts(shares: Floats, total: int) -> Ints:
     """Whole numbers that sum to a total and are as near to these shares of it as can be."""
     exact = shares / shares.sum() * total
     counts = np.floor(exact).astype(np.int64)
@@ -68,23 +61,20 @@ class CorrelatedStreams(LaidOutStreams):
     drift as their kind says.
     """
 
-    _labels: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _labels: dict[int, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
     """All labels of a client in order, made when it is first asked for."""
 
-    def labels_of(self, client: int) -> NDArray[np.int64]:
+    def labels_of(self, client: int) -> Ints:
         if client not in self._labels:
             times, one = range(1, self.num_timesteps + 1), np.array([client])
             mean = np.mean([ShiftStreams.prior(self, one, time)[0] for time in times], axis=0)
             total = self.settings.samples * self.num_timesteps
-            self._labels[client] = correlated_labels(
-                whole_counts(mean, total), self.seeds.generator("correlated", client=client)
-            )
+            draws = self.seeds.generator("correlated", client=client)
+            self._labels[client] = correlated_labels(whole_counts(mean, total), draws)
         return self._labels[client]
 
 
-def correlated_labels(
-    counts: NDArray[np.int64], draws: np.random.Generator, concentration: float = CONCENTRATION
-) -> NDArray[np.int64]:
+def correlated_labels(counts: Ints, draws: np.random.Generator, concentration: float = CONCENTRATION) -> Ints:
     """RoTTA's order: π_k ~ Dir(γ) over the slots cuts each class's samples; slots in turn, their classes shuffled."""
     slots = min(len(counts), MOST_SLOTS)
     shares = draws.dirichlet(np.full(slots, concentration), len(counts))

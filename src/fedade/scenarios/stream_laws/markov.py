@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedade.data.corruptions.registry import MAX_SEVERITY
 from fedade.scenarios.stream_laws.laid_out import LaidOutStreams, whole_counts
+from fedade.scenarios.streams import Floats, Ints
 
 CLASS_STAY, CORRUPTION_STAY = 0.95, 0.85
 """Chances to stay where an axis is correlated (`n`); `i` draws anew each time, `1` stays until a quota is full."""
@@ -23,9 +24,9 @@ CLASS_IMBALANCE, CORRUPTION_IMBALANCE = 10.0, 5.0
 class Axis(NamedTuple):
     """One of the two chains."""
 
-    stay: NDArray[np.float64]
+    stay: Floats
     """Chance to stay in each state; else any other is as likely."""
-    shares: NDArray[np.float64]
+    shares: Floats
     """How frequent each state is in all."""
     free: bool
     """Whether the chain has these shares by itself, without quotas."""
@@ -33,26 +34,20 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class MarkovStreams(LaidOutStreams):
-    """A chain of its own for each client, whose heads are permuted; time order is kept within a batch.
+    """A chain of its own for each client, whose heads are permuted; time order is kept within a batch. Where labels do
+    not shift classes are drawn anew and even; where inputs do not, they are clean."""
 
-    Where labels do not shift classes are drawn anew and even; where inputs do not, they are clean.
-    """
-
-    _chains: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _chains: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Labels and corruptions of a client, `[n T]`, made when it is first asked for."""
 
-    def labels_of(self, client: int) -> NDArray[np.int64]:
+    def labels_of(self, client: int) -> Ints:
         return self._chain(client)[0]
 
-    def conditions(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def conditions(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         names = np.stack([self._chain(client)[1][self.samples_at(timestep)] for client in clients.tolist()])
         return names, np.full(names.shape, MAX_SEVERITY * self.settings.shifts_inputs, dtype=np.int64)
 
-    def _chain(self, client: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _chain(self, client: int) -> tuple[Ints, Ints]:
         if client not in self._chains:
             settings, draws = self.settings, self.seeds.generator("markov", client=client)
             letters = settings.markov if settings.shifts_labels else f"i1{settings.markov[2:]}"
@@ -74,9 +69,7 @@ def axis(size: int, letters: str, correlated: float, imbalanced: float) -> Axis:
     return Axis(stay, (1 / growth) / (1 / growth).sum(), free or size == 1)
 
 
-def chain(
-    classes: Axis, corruptions: Axis, length: int, draws: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def chain(classes: Axis, corruptions: Axis, length: int, draws: np.random.Generator) -> tuple[Ints, Ints]:
     """Classes and corruptions of so many samples, by their places in the axes; both begin at their heads.
 
     A move into what is closed is drawn again. Whoever stands in what has just closed goes anywhere that is open, or to
@@ -100,17 +93,13 @@ def chain(
     return visited[0], visited[1]
 
 
-def _quotas(
-    classes: Axis, corruptions: Axis, length: int
-) -> tuple[Callable[[int, int], tuple[int, int]], NDArray[np.int64]]:
+def _quotas(classes: Axis, corruptions: Axis, length: int) -> tuple[Callable[[int, int], tuple[int, int]], Ints]:
     """What closes when it has had its share: places of quotas by class and corruption, and the quotas.
 
     Classes and corruptions close one by one; an axis that keeps its law by itself counts as a single place, and nothing
     closes where both do.
     """
-    shares = np.outer(
-        np.ones(1) if classes.free else classes.shares, np.ones(1) if corruptions.free else corruptions.shares
-    )
+    shares = np.outer(*(np.ones(1) if axis.free else axis.shares for axis in (classes, corruptions)))
     quota = whole_counts(shares.ravel(), length).reshape(shares.shape)
     by_class, by_corruption = int(not classes.free), int(not corruptions.free)
     return lambda label, name: (label * by_class, name * by_corruption), quota

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.scenarios.streams import ShiftStreams
+from fedade.scenarios.streams import Floats, Ints, ShiftStreams
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class OnceStreams(ShiftStreams):
     the drift's over the classes that are left.
     """
 
-    _streams: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = field(
+    _streams: dict[tuple[str, int], tuple[Ints, Ints]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Rows and labels of a client, `[T, n]`, by purpose."""
@@ -30,25 +29,23 @@ class OnceStreams(ShiftStreams):
                 f"are {there}; lower scenario.samples or scenario.num_timesteps, or choose drift"
             )
 
-    def prior(self, clients: NDArray[np.int64], timestep: int) -> NDArray[np.float64]:
+    def prior(self, clients: Ints, timestep: int) -> Floats:
         left = np.stack([self._left_before(client, timestep) for client in clients.tolist()])
         return _over_those_left(super().prior(clients, timestep), left)
 
-    def rows(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def rows(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         found = [self._stream(client, purpose) for client in clients.tolist()]
         return np.stack([rows[timestep - 1] for rows, _ in found]), np.stack([each[timestep - 1] for _, each in found])
 
-    def _left_before(self, client: int, timestep: int) -> NDArray[np.int64]:
+    def _left_before(self, client: int, timestep: int) -> Ints:
         labels = self._stream(client, "stream")[1][: timestep - 1]
         return self._counts - np.bincount(labels.ravel(), minlength=len(self._counts))
 
     @property
-    def _counts(self) -> NDArray[np.int64]:
+    def _counts(self) -> Ints:
         return np.array([len(rows) for rows in self.rows_by_class])
 
-    def _stream(self, client: int, purpose: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _stream(self, client: int, purpose: str) -> tuple[Ints, Ints]:
         if (purpose, client) not in self._streams:
             draws = self.seeds.generator(f"{purpose} once", client=client)
             order = [draws.permutation(rows) for rows in self.rows_by_class]
@@ -65,9 +62,7 @@ class OnceStreams(ShiftStreams):
         return self._streams[purpose, client]
 
 
-def _drawn(
-    prior: NDArray[np.float64], left: NDArray[np.int64], size: int, draws: np.random.Generator
-) -> NDArray[np.int64]:
+def _drawn(prior: Floats, left: Ints, size: int, draws: np.random.Generator) -> Ints:
     """Labels of a batch from a prior; what a class cannot give is drawn again from the others."""
     labels = np.empty(0, dtype=np.int64)
     while len(labels) < size:
@@ -78,7 +73,7 @@ def _drawn(
     return labels
 
 
-def _over_those_left(prior: NDArray[np.float64], left: NDArray[np.int64]) -> NDArray[np.float64]:
+def _over_those_left(prior: Floats, left: Ints) -> Floats:
     """A prior over the classes that have images left, `[..., K]`; by what is left where it has none of them."""
     shares = np.where(left > 0, prior, 0.0)
     total = shares.sum(-1, keepdims=True)

@@ -2,20 +2,17 @@
 text of the paper has it; or joins late, in a fleet that grows while the world drifts on."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedade.core.seeds import Seeds
 from fedade.maths.schedules import SCHEDULES
 from fedade.scenarios.settings import ScenarioSettings
-from fedade.scenarios.streams import ShiftStreams, client_schedules
+from fedade.scenarios.streams import Floats, Ints, ShiftStreams, client_schedules
 
 SLOWEST, FASTEST = 0.5, 2.0
 LATEST_START = 0.25
 """Share of the run."""
-
 LATE_SHARE = 0.5
 """Share of the clients that are not there from the start."""
-
 LAST_JOINS = 0.75
 """Share of the run after which nobody joins."""
 
@@ -24,7 +21,7 @@ class OwnPaceStreams(ShiftStreams):
     """ω_c(t) = ω_s(speed · (t - start)) with a schedule s, speed and start drawn for each client."""
 
     @staticmethod
-    def schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
+    def schedules(settings: ScenarioSettings, seeds: Seeds) -> Floats:
         names, times = tuple(SCHEDULES), np.arange(settings.num_timesteps + 1)
         paths = {name: client_schedules(settings.model_copy(update={"schedule": name}), seeds) for name in names}
         rows = []
@@ -38,13 +35,11 @@ class OwnPaceStreams(ShiftStreams):
 
 
 class LateStreams(ShiftStreams):
-    """As drift, but half of the clients, drawn by the seed, join one after the other at even distances.
-
-    A client meets its stream where the drift stands by then, with a state as deployed.
-    """
+    """As drift, but half of the clients, drawn by the seed, join one after the other at even distances. A client meets
+    its stream where the drift stands by then, with a state as deployed."""
 
     @staticmethod
-    def joining(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.int64]:
+    def joining(settings: ScenarioSettings, seeds: Seeds) -> Ints:
         late = int(LATE_SHARE * settings.num_clients)
         waits = np.ceil(LAST_JOINS * settings.num_timesteps * np.arange(1, late + 1) / max(1, late))
         first = np.ones(settings.num_clients, dtype=np.int64)

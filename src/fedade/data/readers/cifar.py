@@ -1,4 +1,5 @@
-"""CIFAR-10 and CIFAR-100 as their authors and torchvision store them: pickled batches of raw pixels.
+"""CIFAR-10 and CIFAR-100 as their authors and torchvision store them, in pickled batches of raw pixels, and their
+corrupted test images (Hendrycks and Dietterich, 2019) as released: an array per corruption, severity after severity.
 
 A pickle names the functions it wants called. Here every name is looked up in a closed table of stand-ins that only keep
 what they are given, so that neither numpy's own unpickling nor any other code sees hostile state.
@@ -8,14 +9,15 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedade.core.errors import FedadeError
-from fedade.data.checksums import damaged, one_line
+from fedade.data.corruptions.registry import MAX_SEVERITY, PUBLISHED
 from fedade.data.dataset import checked_labels
+from fedade.data.download import damaged, one_line
 from fedade.data.readers.images import ImageReading, ImageShape, Undecoded
 
 SHAPE: ImageShape = (3, 32, 32)
@@ -171,3 +173,44 @@ def load_restricted(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise damaged(path, f"it holds a {type(content).__name__}, not a dictionary")
     return {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+
+
+def corruption_files(folder: Path) -> list[Path]:
+    return [path for name in PUBLISHED if (path := folder / f"{name}.npy").is_file()]
+
+
+def read_corruption(folder: Path, corruption: str, severity: int) -> NDArray[np.uint8] | None:
+    """Images `[N, height, width, 3]` of one severity, memory-mapped; None where the folder lacks them."""
+    if corruption not in PUBLISHED:
+        raise FedadeError(f"unknown corruption {corruption!r}; choose from {', '.join(PUBLISHED)}")
+    if severity not in range(1, MAX_SEVERITY + 1):
+        raise FedadeError(f"severity {severity} does not exist; choose from 1 to {MAX_SEVERITY}")
+    path = folder / f"{corruption}.npy"
+    if not path.is_file():
+        return None
+    images = load_array(path)
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or len(images) % MAX_SEVERITY:
+        raise FedadeError(
+            f"{path} holds {images.dtype} of shape {list(images.shape)}; "
+            f"expected uint8 [{MAX_SEVERITY} severities x N, height, width, 3]"
+        )
+    per_severity = len(images) // MAX_SEVERITY
+    return cast("NDArray[np.uint8]", images[(severity - 1) * per_severity : severity * per_severity])
+
+
+def read_corrupted_labels(folder: Path) -> NDArray[np.generic] | None:
+    """Labels of the images of one severity; None where the folder has no `labels.npy`."""
+    path = folder / "labels.npy"
+    if not path.is_file():
+        return None
+    labels = load_array(path)
+    return labels[: len(labels) // MAX_SEVERITY]
+
+
+def load_array(path: Path) -> NDArray[np.generic]:
+    """The array in a `.npy` file, memory-mapped; files that would need unpickling are refused."""
+    try:
+        array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged(path, str(error)) from error
+    return array
