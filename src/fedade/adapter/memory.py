@@ -19,21 +19,25 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Counts:
-    """How often what happened."""
+    """What happened how often, and what the monitor said last."""
 
     batches: int = 0
     """That were answered."""
     samples: int = 0
     learned: int = 0
-    """Times that the method observed a batch, or a pool of small ones."""
+    """Times that the method learned: once for a batch, or for a pool of small ones."""
     rolled_back: int = 0
+    """Times that the method's state was given up."""
     refused: int = 0
-    """Batches that were answered without learning from them, or not at all."""
+    """Batches that were refused, or answered without learning from them."""
     reason: str | None = None
     """Why the last one was rolled back or refused."""
     estimated_accuracy: float | None = None
+    """Share of the last 500 predictions that is right, judged without labels; None without an `AccuracyMonitor`."""
     accuracy_interval: tuple[float, float] | None = None
+    """Holds the accuracy nine times in ten."""
     alarm: bool | None = None
+    """Whether the model is clearly less accurate than it was on held-out data."""
     alarm_reason: str | None = None
 
 

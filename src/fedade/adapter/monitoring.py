@@ -25,11 +25,11 @@ from fedade.adapter.accuracy_estimation import (
     fit_chances,
     half_width,
     log_odds,
-    negative_entropy,
     shortfall_limit,
 )
 from fedade.adapter.appearance import HeldOutAppearance, moments
 from fedade.adapter.simulated_drift import Rehearsal
+from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import reweight
 
 WINDOW = 500
@@ -138,7 +138,7 @@ class FittedMonitor(NamedTuple):
         looks = seen.looks(inputs)
         # Not all blocks at once: rows of a table may be long.
         distances = torch.cat([seen.distance(moments(looks[some]), mean) for some in torch.split(rows, 100)])
-        held_out = _measured(probabilities, -negative_entropy(probabilities).mean(), distances.mean())
+        held_out = _measured(probabilities, entropy(probabilities).mean(), distances.mean())
         right, furthest = correct(probabilities, labels), none + torch.inf
         if rehearsal is None:
             # With one law there is nothing to learn of other ones: confidence keeps its meaning.
@@ -198,7 +198,7 @@ class FittedMonitor(NamedTuple):
         weights = (prior / shares)[self.labels]
         weights = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
         corrected = reweight(self.probabilities, prior, self.mean_prediction)
-        doubt = (weights * -negative_entropy(self.probabilities)).sum()
+        doubt = (weights * entropy(self.probabilities)).sum()
         drawn = chances(_measured(corrected, doubt, self.near), self.weights)
         return (weights * drawn).sum(), (weights * correct(corrected, self.labels)).sum()
 
@@ -215,7 +215,7 @@ class FittedMonitor(NamedTuple):
     def _mistaken(self, state: MonitorState) -> Tensor:
         """Deviation of an estimate's error where a prior was found among unsure predictions: it may be wrong, and makes
         them sure. How far the prior moved times how much less is known than usual, as a share of log K."""
-        usual = -negative_entropy(self.probabilities).mean()
+        usual = entropy(self.probabilities).mean()
         unsure = (_mean_of_last(state.doubts, state.samples) - usual).clamp(min=0) / math.log(len(self.mean_prediction))
         return _mean_of_last(state.moved, state.samples) * unsure
 
@@ -231,7 +231,7 @@ def _measured(probabilities: Tensor, doubt: Tensor, far: Tensor) -> Tensor:
 def _doubts(probabilities: Tensor, prior: Tensor, mean_prediction: Tensor) -> Tensor:
     """Entropy of predictions, freed of the prior: a wrong prior makes predictions sure, but not right."""
     freed = probabilities * (mean_prediction / prior.clamp(min=_FEWEST)).unsqueeze(-2)
-    return -negative_entropy(freed / freed.sum(-1, keepdim=True).clamp_min(torch.finfo(freed.dtype).tiny))
+    return entropy(freed / freed.sum(-1, keepdim=True).clamp_min(torch.finfo(freed.dtype).tiny))
 
 
 def _rehearsed(
@@ -287,7 +287,7 @@ def _blocks(held_out: int) -> Tensor:
 
 def _limit(blocks: Tensor, distances: Tensor, weights: Tensor, tolerated: float) -> Tensor:
     """Limit of the alarm's sum, from blocks of held-out samples: what is unsure together is less likely together."""
-    drawn = chances(_measured(blocks, -negative_entropy(blocks).mean(-1), distances), weights)
+    drawn = chances(_measured(blocks, entropy(blocks).mean(-1), distances), weights)
     return shortfall_limit((drawn.mean() - drawn - tolerated).sum(-1), BLOCKS_TO_FALSE_ALARM)
 
 

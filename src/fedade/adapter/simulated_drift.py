@@ -19,23 +19,10 @@ from fedade.core.seeds import Seeds
 from fedade.data.disturbances import disturbed
 
 DISTURBANCES: Sequence[tuple[str, float]] = (
-    ("none", 0.0),
-    ("noise", 0.1),
-    ("blur", 1),
-    ("contrast", 0.5),
-    ("noise", 0.2),
-    ("brightness", 0.5),
-    ("blur", 2),
-    ("noise", 0.3),
-    ("none", 0.0),
-    ("contrast", 0.7),
-    ("noise", 0.4),
-    ("blur", 3),
-    ("contrast", 0.85),
-    ("noise", 0.5),
-    ("brightness", 1.0),
-    ("noise", 0.6),
-)
+    ("none", 0.0), ("noise", 0.1), ("blur", 1), ("contrast", 0.5), ("noise", 0.2), ("brightness", 0.5), ("blur", 2),
+    ("noise", 0.3), ("none", 0.0), ("contrast", 0.7), ("noise", 0.4), ("blur", 3), ("contrast", 0.85), ("noise", 0.5),
+    ("brightness", 1.0), ("noise", 0.6),
+)  # fmt: skip
 """Kinds and strengths; noise and brightness in standard deviations of the inputs, contrast as the share lost."""
 NOISE_SCALES = (1, 2, 4, 8)
 """By which the noise is made stronger until it hurts: a network of few inputs stands much more than one of pixels."""
