@@ -73,9 +73,7 @@ def half_width(
     spread: Float[Tensor, "*C"], samples: Float[Tensor, "*C"], bias: Float[Tensor, "*C"], quantile: float
 ) -> Float[Tensor, "*C"]:
     """Half of an interval: chance over this many samples, and an error of the estimator that no number removes.
-
-    quantile · √(spread² / n + bias²), with the standard deviations of one sample and of the estimator.
-    """
+    quantile · √(spread² / n + bias²), with the standard deviations of one sample and of the estimator."""
     return quantile * (spread.square() / samples.clamp(min=1) + bias.square()).sqrt()
 
 

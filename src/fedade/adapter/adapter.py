@@ -136,9 +136,7 @@ class Adapter:
     @torch.no_grad()
     def adopt(self, state: Tree, shared: Shared, plan: Plan, learned: int) -> None:
         """Predict from now on by what the same method learned elsewhere, in `learned` batches: a node of a federation.
-
-        Callers of `predict` in other threads get answers of the old memory or of the new one, never of a mixture.
-        """
+        Callers of `predict` in other threads get answers of the old memory or of the new one, never of a mixture."""
         with self._turn.lock:
             counts = replace(self._memory.counts, learned=learned)
             self._memory = replace(self._memory, state=state, shared=dict(shared), plan=dict(plan), counts=counts)

@@ -126,9 +126,7 @@ class FittedMonitor(NamedTuple):
         tolerated: float = 0.05,
     ) -> "FittedMonitor":
         """From calibrated held-out probabilities `[m, K]` and labels `[m]`; `mean_prediction` is theirs by default.
-
-        `inputs` are the held-out ones and `seen` what they look like; without them inputs are not looked at.
-        """
+        `inputs` are the held-out ones and `seen` what they look like; without them inputs are not looked at."""
         mean = probabilities.mean(0) if mean_prediction is None else mean_prediction
         none = probabilities.new_zeros(())
         rows = _blocks(len(labels)).to(labels.device)
@@ -164,10 +162,8 @@ class FittedMonitor(NamedTuple):
         plan: Mapping[str, Tensor],
         appearance: Tensor | None = None,
     ) -> tuple[MonitorState, Estimate]:
-        """After a batch `[n, K]` of a method's predictions, with the `prior` of its plan and its inputs' moments.
-
-        A plan without `prior` says that predictions are not corrected for one.
-        """
+        """After a batch `[n, K]` of a method's predictions, with the `prior` of its plan and its inputs' moments. A
+        plan without `prior` says that predictions are not corrected for one."""
         prior = plan.get("prior", self.mean_prediction)
         expected, expected_accuracy = self.expected(prior)
         moved = (prior - self.mean_prediction).abs().sum() / 2
@@ -257,11 +253,9 @@ def _rehearsed(
 
 
 def _fit_falling(held_out: Tensor, held_out_right: Tensor, measured: Tensor, right: Tensor) -> Tensor:
-    """Weights that are calibrated on held-out data, and under which chances do not rise with doubt or distance.
-
-    A disturbance that broke the method, sure of itself, can look as if doubt were good: that would be believed further
-    away. What the rehearsal teaches is by how much chances fall beyond what doubt and distance are on held-out data.
-    """
+    """Weights that are calibrated on held-out data, and under which chances do not rise with doubt or distance. A
+    disturbance that broke the method, sure of itself, can look as if doubt were good: that would be believed further
+    away. What the rehearsal teaches is by how much chances fall beyond what doubt and distance are on held-out data."""
     confident = fit_chances(held_out[:, :2], held_out_right)
     usual = held_out[0, 2:5]  # the same for all
     odds = measured[:, 1]

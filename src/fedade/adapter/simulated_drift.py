@@ -54,10 +54,8 @@ def rehearse(
     batches: int = 5,
     size: int = 50,
 ) -> Rehearsal:
-    """A short stream for every disturbance, with classes as frequent as they were held out.
-
-    Costs 16 streams of `batches` calls. `inputs` should not be those that the method's statistics came from.
-    """
+    """A short stream for every disturbance, with classes as frequent as they were held out. Costs 16 streams of
+    `batches` calls. `inputs` should not be those that the method's statistics came from."""
     scale = noise_scale(deployment, inputs, labels)
     rows: list[tuple[Tensor, ...]] = []
     for number, (kind, strength) in enumerate(DISTURBANCES):

@@ -84,11 +84,8 @@ class Deployment:
         return self.split.personal_part(self.parameters)
 
     def constant(self, compute: Callable[["Deployment"], Constant]) -> Constant:
-        """What a function makes of this deployment, computed when it is first asked for.
-
-        Factorisations and choices wait for the device and cannot be part of a CUDA graph; made once, they are not in
-        the way.
-        """
+        """What a function makes of this deployment, computed when it is first asked for. Factorisations and choices
+        wait for the device and cannot be part of a CUDA graph; made once, they are not in the way."""
         if compute not in self._constants:
             with torch.no_grad():
                 self._constants[compute] = compute(self.counting(None))

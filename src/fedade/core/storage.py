@@ -56,13 +56,11 @@ def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             temporary.replace(path)  # while it is locked: a sweep takes what nobody holds for dead
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):  # where the folder is a file, there is nothing to remove
             temporary.unlink()
-        raise FedadeError(f"cannot write {path}: {error.strerror}; {remedy(path, error)}") from error
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
+        if isinstance(error, OSError):
+            raise FedadeError(f"cannot write {path}: {error.strerror}; {remedy(path, error)}") from error
         raise
 
 
@@ -143,9 +141,14 @@ def remedy(path: Path, error: OSError) -> str:
 
 def is_want_of_memory(error: BaseException) -> bool:
     """Whether a file could not be read only because there was no memory for it."""
-    return (
-        isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or "os error 12" in str(error)
-    )
+    number = getattr(error, "errno", None)
+    return isinstance(error, MemoryError) or number == errno.ENOMEM or "os error 12" in str(error)
+
+
+def unreadable(path: Path, error: BaseException, otherwise: str) -> FedadeError:
+    """What is said of a file that cannot be read: for want of memory, or as the caller says."""
+    want = f"too little memory to read {path}; end other programs, or use fewer --jobs"
+    return FedadeError(want if is_want_of_memory(error) else otherwise)
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
@@ -225,6 +228,4 @@ def _opened(path: Path, if_damaged: str = AGAIN) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (OSError, SafetensorError, MemoryError) as error:
-        if is_want_of_memory(error):
-            raise FedadeError(f"too little memory to read {path}; end other programs, or use fewer --jobs") from error
-        raise FedadeError(f"{path} is damaged ({error}); {if_damaged}") from error
+        raise unreadable(path, error, f"{path} is damaged ({error}); {if_damaged}") from error

@@ -70,13 +70,12 @@ class Cell:
         return Cell(labels, experiment, f"{lending} for {self.title}")
 
     def computed_on(self, device: str, data_dir: Path | None) -> "Cell":
-        execution = self.experiment.execution.model_copy(update={"device": device})
-        scenario = self.experiment.scenario
-        if data_dir is not None:
-            scenario = scenario.model_copy(update={"data_dir": data_dir.resolve()})
-        return replace(
-            self, experiment=self.experiment.model_copy(update={"execution": execution, "scenario": scenario})
-        )
+        there = {} if data_dir is None else {"data_dir": data_dir.resolve()}
+        changed = {
+            "execution": self.experiment.execution.model_copy(update={"device": device}),
+            "scenario": self.experiment.scenario.model_copy(update=there),
+        }
+        return replace(self, experiment=self.experiment.model_copy(update=changed))
 
     @cached_property
     def _what_is_computed(self) -> Settings:

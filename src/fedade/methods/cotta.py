@@ -2,10 +2,9 @@
 
 The teacher is a running average of the student. Where the deployed model is unsure of a batch, the teacher's answer is
 an average over random views of it. Each weight goes back to its deployed value with a small probability, so that
-nothing is forgotten for good. Predictions are the teacher's, and passes normalise with their batch's own statistics.
-A view of a text lacks some of its tokens.
-
-These make it bad under label shift, and a teacher that moves by a thousandth per step goes nowhere in a short stream.
+nothing is forgotten for good. Predictions are the teacher's, and passes normalise with their batch's own statistics. A
+view of a text lacks some of its tokens. These make it bad under label shift, and a teacher that moves by a thousandth
+per step goes nowhere in a short stream.
 
 A client keeps 16·|θ| bytes: student, teacher and two moments of Adam. A timestep costs about 5 + `views` forward passes
 per sample, whether or not the views are used, since clients are computed together; nothing is sent.

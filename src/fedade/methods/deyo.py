@@ -2,10 +2,8 @@
 
 A sample is trusted if it is certain, and if its answer loses probability when its image is cut into tiles that are
 shuffled: an answer that survives this rests on texture or background. Trusted samples weigh more the more certain they
-are and the more they lose.
-
-The shuffled images are normalised with the statistics of their whole batch, where the released code passes the certain
-ones alone. Of a text, all tokens but the first are shuffled.
+are and the more they lose. The shuffled images are normalised with the statistics of their whole batch, where the
+released code passes the certain ones alone. Of a text, all tokens but the first are shuffled.
 
 A client keeps 12 bytes per scale and shift. A timestep costs about 4 forward passes per sample; nothing is sent.
 """
@@ -71,10 +69,8 @@ class Deyo(Method[Learner]):
 
 
 def shuffled(inputs: Tensor, key: Tensor, tiles: int) -> Tensor:
-    """Images cut into tiles per side that are shuffled, each image in its own way; of texts, the tokens.
-
-    Where tiles do not divide a side, the pixels beyond them are left out.
-    """
+    """Images cut into tiles per side that are shuffled, each image in its own way; of texts, the tokens. Where tiles do
+    not divide a side, the pixels beyond them are left out."""
     if inputs.ndim == 2:
         draws = uniform(key, tuple(inputs.shape))
         places = torch.arange(inputs.shape[-1], device=inputs.device)

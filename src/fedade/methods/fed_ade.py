@@ -39,7 +39,7 @@ class FedAdeClient(NamedTuple):
     """Rates of another run, where it draws from them."""
 
 
-class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
+class FedAde(FederatedMethod[FedAdeClient, Shared]):
     """Algorithm 1 of the paper; the defaults are its equations."""
 
     pace: Pace = "adaptive"
@@ -166,20 +166,13 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
             rate = replayed_rate(state.replayed, ctx.key)
         else:
             rate = self.rate.rate(self.pace, self.signal.stretched(signals.combined))
-        plan = {
-            "learning_rate": rate,
-            "s_unc": signals.unc,
-            "s_rep": signals.rep,
-            "s": signals.combined,
-        }
+        plan = {"learning_rate": rate, "s_unc": signals.unc, "s_rep": signals.rep, "s": signals.combined}
         if self._needs_prior:  # it takes a pass
             plan["prior"] = batch_prior(ctx, self.prior)
         state = state._replace(own=own, previous=current)
         return (state, plan) if self.has_rounds else self.personalise(ctx, state, plan)
 
-    def local_round(
-        self, ctx: RoundContext, state: FedAdeClient, plan: Plan
-    ) -> tuple[FedAdeClient, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan, Shared]:
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
         training, epochs = self._training(ctx, plan, self.reference_draws), range(self.joint_epochs)
         if self.paces.shared:

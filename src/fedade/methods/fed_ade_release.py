@@ -40,7 +40,7 @@ class ReleaseClient(NamedTuple):
     states: PhaseStates
 
 
-class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
+class FedAdeRelease(FederatedMethod[ReleaseClient, Shared]):
     """Entropy minimisation without federation, with noisier signals than the paper's."""
 
     rate: RateBounds = RateBounds()
@@ -93,8 +93,6 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     def keeps_participants(self) -> bool:
         return self.fixed_participants
 
-    # Client
-
     def begin(self, ctx: ClientContext) -> ReleaseClient:
         """Whatever moves and is not broadcast belongs to the client."""
         deployment = ctx.deployment
@@ -118,9 +116,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         state, measured = self._signals(ctx, state)
         return state, self._plan(measured, prior)
 
-    def local_round(
-        self, ctx: RoundContext, state: ReleaseClient, plan: Plan
-    ) -> tuple[ReleaseClient, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: ReleaseClient, plan: Plan) -> tuple[ReleaseClient, Plan, Shared]:
         """Signals where they belong to the draw, the steps in their order, and an upload."""
         if self.signal_per == "draw":
             state, measured = self._signals(ctx, state)
@@ -146,19 +142,15 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     def predict(self, ctx: ClientContext, state: ReleaseClient) -> Tensor:
         return own_prediction(ctx, state.own)
 
-    # Server
-
     def begin_server(self, deployment: Deployment) -> Shared:
         return self._moving(deployment, deployment.shared)
 
     def aggregate(
-        self, deployment: Deployment, shared: Shared, uplinks: dict[str, Tensor], weights: Tensor
+        self, deployment: Deployment, shared: Shared, uplinks: Shared, weights: Tensor
     ) -> tuple[Shared, Tree]:
         """An average that, without a broadcast, no client ever computes with."""
         sizes = weights if self.weights == "samples" else torch.ones_like(weights)
         return super().aggregate(deployment, shared, uplinks, sizes)
-
-    # Pieces
 
     def _moving(self, deployment: Deployment, tensors: Parameters) -> dict[str, Tensor]:
         """The tensors that gradient steps move, and running statistics where they follow the batch."""
@@ -179,8 +171,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     def _signals(self, ctx: ClientContext, state: ReleaseClient) -> tuple[ReleaseClient, Signals]:
         """q, z and S; the pass for q may be in training mode, the one for z never is."""
         network, model, own = ctx.deployment.network, own_model(ctx, state.own), state.own
-        features = ctx.own_features(model)
-        seen_by_head = features
+        features = seen_by_head = ctx.own_features(model)
         if self.signal_pass == "train":
             recording = RecordingStatistics()
             seen_by_head = network.represent(model, ctx.inputs, recording)

@@ -3,10 +3,8 @@
 Each client takes a step on its own predicted classes, with its batch's statistics, which its running ones follow. In a
 round it sends its model and its mean logits on random images, the same images for everybody; the server returns each
 participant an average of its own, in which clients with similar answers count more. No data, and nothing computed from
-data but weights, is compared.
-
-Three released trees disagree. This is the one that follows the abstract's idea; its loss are predicted classes, where
-the abstract has entropy (`loss`).
+data but weights, is compared. Three released trees disagree. This is the one that follows the abstract's idea; its loss
+are predicted classes, where the abstract has entropy (`loss`).
 
 A client keeps 12·|θ| bytes, and sends and receives |θ| with all statistics. A timestep costs about 3 forward passes per
 sample, and `noise_images` in a round.

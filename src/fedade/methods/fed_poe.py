@@ -2,7 +2,6 @@
 
 Each client mixes its own model, the federated one and a bank of earlier federated ones; multiplicative weights follow
 their losses, so that an old model returns when its time does. Only the last layer ever moves, as in the authors' code.
-
 The original learns from labels (`labels="oracle"`). In the label-free port every loss is the BBSE risk: the reference
 set's loss under the batch's estimated prior. One sample of the original is one batch here, and snapshots are of the
 averaged global model, where the authors' code stores the local one. The risk is linear in the prior, so the loss of a
@@ -59,7 +58,7 @@ class Members(NamedTuple):
     halves: Tensor
 
 
-class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
+class FedPoe(FederatedMethod[FedPoeClient, Shared]):
     """Personalised online federated learning with multiple models."""
 
     labels: LabelSource = "unsup"
@@ -79,13 +78,9 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
 
     @property
     def card(self) -> Card:
-        return Card(
-            summary="loss-weighted ensemble of a local model, the federated one and a bank of earlier ones",
-            paper="Ghari and Shen, NeurIPS 2024",
-            reads_deployed=True,
-            oracle=self.labels == "oracle",
-            reference=True,
-        )
+        summary = "loss-weighted ensemble of a local model, the federated one and a bank of earlier ones"
+        paper, oracle = "Ghari and Shen, NeurIPS 2024", self.labels == "oracle"
+        return Card(summary, paper, oracle, reads_deployed=True, reference=True)
 
     def begin(self, ctx: ClientContext) -> FedPoeClient:
         """The deployed model is the first snapshot."""
@@ -137,9 +132,7 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
         }
         return banked._replace(drawn=drawn), plan
 
-    def local_round(
-        self, ctx: RoundContext, state: FedPoeClient, plan: Plan
-    ) -> tuple[FedPoeClient, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: FedPoeClient, plan: Plan) -> tuple[FedPoeClient, Plan, Shared]:
         _, examination = self._examination(ctx)
         rate, states = plan["learning_rate"], state.states
         moved, joint = last_layers.stepped(
@@ -162,25 +155,20 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
     def _examination(self, ctx: ClientContext) -> tuple[Tensor, last_layers.Examination]:
         """The batch's prior, and the samples by whose loss models are judged and trained."""
         if self.labels == "oracle":
-            features = last_layers.frozen_features(ctx)
-            return ctx.prior.to(features.dtype), last_layers.Examination(
-                features, ctx.labels, torch.ones_like(features[:, 0])
-            )
+            seen = last_layers.frozen_features(ctx)
+            return ctx.prior.to(seen.dtype), last_layers.Examination(seen, ctx.labels, torch.ones_like(seen[:, 0]))
         prior = batch_prior(ctx, self.prior)
         return prior, last_layers.reference_examination(ctx.deployment, prior)
 
     def _with_snapshot(self, ctx: ClientContext, state: FedPoeClient) -> FedPoeClient:
         """Every `period` timesteps the global model enters the bank, with the weight that its loss on the past earns.
-
         That loss is taken on the reference set under the summed priors, in the oracle form too, whose labelled past
-        would otherwise have to be kept.
-        """
+        would otherwise have to be kept."""
         shared, timestep = ctx.shared, ctx.timestep
         slots = torch.arange(len(state.drawn), device=timestep.device)
         replaced = (timestep % self.period == 0) & (slots == (timestep // self.period) % len(slots))
-        weight = -self.weight_rate * last_layers.loss(
-            ctx.deployment, shared, last_layers.reference_examination(ctx.deployment, state.past)
-        )
+        past = last_layers.reference_examination(ctx.deployment, state.past)
+        weight = -self.weight_rate * last_layers.loss(ctx.deployment, shared, past)
         bank = {
             name: torch.where(replaced.reshape(-1, *(1,) * shared[name].ndim), shared[name], old)
             for name, old in state.bank.items()

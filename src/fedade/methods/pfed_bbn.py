@@ -3,10 +3,8 @@
 Clients normalise with statistics that are balanced over predicted classes, and their scales and shifts learn a slow
 teacher's certain answers on a random view, held near the deployed model's logits. In a round they send scales, shifts
 and balanced statistics; each participant gets an average of scales and shifts of its own, in which clients with similar
-statistics count more. Statistics by class are never sent.
-
-The method's own code is not public: the normalisation is TRIBE's, with its constants, and the local loss and the
-teacher's pace are our reading.
+statistics count more. Statistics by class are never sent. The method's own code is not public: the normalisation is
+TRIBE's, with its constants, and the local loss and the teacher's pace are our reading.
 
 A client keeps 8 bytes per class and normalised channel and 16 per scale and shift; it sends 16 bytes per normalised
 channel and gets 8. A timestep costs about 6 forward passes per sample.

@@ -2,10 +2,9 @@
 
 Entropies of labelled data that came with the model give the law without a shift. A bettor wagers on each sample's place
 in that law; while nothing has changed it cannot win, bets stay near 0, and nothing moves. Where it wins, its bets say
-which entropy each sample should have had, and the scales descend the squared distance to it.
-
-The law is that of batches as large as the stream's, normalised as these are, by the batch's own statistics; other class
-frequencies change it too. Logits are divided by the deployed temperature.
+which entropy each sample should have had, and the scales descend the squared distance to it. The law is that of batches
+as large as the stream's, normalised as these are, by the batch's own statistics; other class frequencies change it too.
+Logits are divided by the deployed temperature.
 
 A client keeps 8 bytes per scale and shift. A timestep costs about 3 forward passes per sample; nothing is sent.
 """

@@ -1,9 +1,8 @@
 """UDA: unsupervised domain adaptation by aligning features (Deep CORAL, ECCV Workshops 2016), brought to a stream.
 
 Every client keeps a full model of its own, and descends cross-entropy on the labelled reference set plus the distance
-between the features of that set and of its stream. Normalisation statistics stay as deployed.
-
-Matching the features of two sets is harmful when they hold different classes in different shares.
+between the features of that set and of its stream. Normalisation statistics stay as deployed. Matching the features of
+two sets is harmful when they hold different classes in different shares.
 
 A client keeps 4·|θ| bytes. A timestep costs about 3·steps·(samples + reference batch) forward passes; nothing is sent.
 """

@@ -2,9 +2,8 @@
 
 Every client keeps a full model of its own. It learns the labels of the reference set while it first decides which of
 its samples belong to known classes: those are drawn to their nearest class prototype, unknown ones are kept uncertain
-(entropy separation, DANCE, NeurIPS 2020). Normalisation statistics stay as deployed.
-
-Learning a small reference set again and again is what costs under label shift.
+(entropy separation, DANCE, NeurIPS 2020). Normalisation statistics stay as deployed. Learning a small reference set
+again and again is what costs under label shift.
 
 A client keeps 4·(|θ| + K·d) bytes. A timestep costs about 3·steps·(samples + reference batch) forward passes; nothing
 is sent.
@@ -29,10 +28,8 @@ SHARPNESS = 0.05
 
 
 class Unida(DomainAdaptation):
-    """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones.
-
-    A client remembers the class prototypes, `[K, d]`.
-    """
+    """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones. A client remembers the
+    class prototypes, `[K, d]`."""
 
     about = Card(summary="own model, adapts to samples of known classes only", paper="prototype UNIDA", reference=True)
 

@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
 from fedade.maths.losses import class_weights, estimated_risk
-from fedade.parts.optimisers import Optimiser, OptimiserState, descend
+from fedade.parts.optimisers import WHOLE, Optimiser, OptimiserState, descend
 
 _WHOLE_HEAD = "head."
 
@@ -93,7 +93,7 @@ def stepped(
     optimiser: Optimiser,
     state: OptimiserState,
 ) -> tuple[dict[str, Tensor], OptimiserState]:
-    return descend(lambda moved, _: loss(deployment, moved, examination), head, rate, [None] * steps, optimiser, state)
+    return descend(lambda moved, _: loss(deployment, moved, examination), head, rate, [WHOLE] * steps, optimiser, state)
 
 
 def _prefix(deployment: Deployment) -> str:

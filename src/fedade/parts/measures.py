@@ -71,7 +71,7 @@ def _sliced(first: Tensor, second: Tensor) -> Tensor:
     return distances.sliced_wasserstein(first, second, channels.fixed_directions(NUM_SLICES, first[0]))
 
 
-def _of_predictions(name: str, distance: Callable[[Tensor, Tensor], Tensor]) -> channels.Channel:
+def _of_predictions(name: str, distance: Callable[..., Tensor]) -> channels.MeanSummary:
     """Of mean predictions q, where q⁰ is uniform."""
     return channels.MeanSummary(name, distance, dynamics.mean_prediction, channels.uniform_prior)
 
@@ -107,7 +107,9 @@ MEASURES: Mapping[MeasureName, Measure] = {
     ),
     "wasserstein": Measure(
         "optimal transport; classes that look alike are close",
-        channels.TransportedPrediction(),
+        replace(
+            _of_predictions("Sinkhorn divergence", distances.sinkhorn_divergence), known=channels.costs_between_classes
+        ),
         channels.FeatureSet("sliced Wasserstein", _sliced),
     ),
     "mmd": Measure(

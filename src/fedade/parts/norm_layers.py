@@ -103,10 +103,8 @@ def named_statistics(statistics: Mapping[str, Statistics]) -> dict[str, Tensor]:
 
 
 def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float) -> dict[str, Tensor]:
-    """Those running statistics among the parameters, after one pass, as BatchNorm moves them in training mode.
-
-    The batch's variance is taken as it is; PyTorch scales it by n / (n - 1), which hardly matters for images.
-    """
+    """Those running statistics among the parameters, after one pass, as BatchNorm moves them in training mode. The
+    batch's variance is taken as it is; PyTorch scales it by n / (n - 1), which hardly matters for images."""
     return {
         name: (1 - momentum) * parameters[name] + momentum * value.detach()
         for name, value in named_statistics(seen).items()

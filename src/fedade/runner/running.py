@@ -116,10 +116,8 @@ def _settled_states(retry_failed: bool) -> set[str]:
 
 
 def tasks_of(cells: Sequence[Cell], folder: Path, retry_failed: bool) -> list[Task]:
-    """On a GPU, cells that differ only in seed and schedule fill it together; a CPU has no use for that.
-
-    Federations side by side are awake in full and in memory: cells whose clients sleep, or live in files, run alone.
-    """
+    """On a GPU, cells that differ only in seed and schedule fill it together; a CPU has no use for that. Federations
+    side by side are awake in full and in memory: cells whose clients sleep, or live in files, run alone."""
     batches: dict[str, list[Cell]] = {}
     for cell in cells:
         experiment = cell.experiment

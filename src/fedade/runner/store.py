@@ -42,10 +42,8 @@ class CellStatus:
 
 def claim(folder: Path, name: str, content: Mapping[str, Any], write: bool = True) -> None:
     """Make a folder that of a run or suite, which the named file tells; one that holds anything else is refused.
-
     Without `write` it is only looked at: a start that fails must not leave a claim behind. With it, what killed writers
-    have left is swept.
-    """
+    have left is swept."""
     require_writable(folder)
     path, kind = folder / name, "suite" if name.endswith(".json") else "run"
     if write:

@@ -66,8 +66,8 @@ class ClientModels(NamedTuple):
 def client_models(deployment: Deployment, clients: Tree, server: Tree) -> ClientModels | None:
     """The models of the clients whose states these are; None where a state holds several candidates.
 
-    A tensor belongs to the model if its place in the state ends with a parameter's name and it has its shape. Teachers,
-    ensembles and a velocity have those too, and nothing tells which of them is the model. Models are looked at with
+    A tensor belongs to the model if its place in the state ends with a parameter's name and it has its shape. Teachers
+    and ensembles have those too, and nothing tells which of them is the model. Models are looked at with
     their running statistics, also those of methods whose passes use the batch's own.
     """
     shared, own = _parameters(deployment, server, 0), _parameters(deployment, clients, 1)

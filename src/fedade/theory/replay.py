@@ -21,10 +21,8 @@ from fedade.theory.oracle import Losses, Oracle, deployed_features, in_chunks, l
 
 
 class Summaries(NamedTuple):
-    """What the signals compare, of every observed client and from t = 0 on, `[c, T + 1, ...]`.
-
-    Features are NaN where a method's state does not show its model.
-    """
+    """What the signals compare, of every observed client and from t = 0 on, `[c, T + 1, ...]`. Features are NaN where a
+    method's state does not show its model."""
 
     prediction: Tensor
     """q: mean prediction on the stream's batch, before the timestep's rounds."""

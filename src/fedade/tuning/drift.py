@@ -30,11 +30,9 @@ STRONGEST = {"noise": 0.6, "blur": 3.0, "contrast": 0.85, "brightness": 1.0}
 
 
 def simulated_drift(deployment: Deployment, held_out: Reference, settings: ScenarioSettings) -> Scenario:
-    """A federation of some clients, half of the held-out data being their streams and half their labelled data.
-
-    Of the scenario's settings it takes what an operator knows before any stream: how many samples arrive, how much
-    labelled data a client has, and whether classes or inputs are expected to move.
-    """
+    """A federation of some clients, half of the held-out data being their streams and half their labelled data. Of the
+    scenario's settings it takes what an operator knows before any stream: how many samples arrive, how much labelled
+    data a client has, and whether classes or inputs are expected to move."""
     device, seeds = held_out.labels.device, Seeds(SEED)
     labels = held_out.labels.cpu().numpy()
     streamed, trained_on = _halves(labels, deployment.num_classes, seeds)

@@ -49,11 +49,9 @@ def linear_classifier(deployment: Deployment, method: str) -> dict[str, Tensor]:
 def within_clusters(
     classifier: Parameters, compared: Parameters, prototypes: Tensor, counts: Tensor, radius: float
 ) -> ClassKnowledge:
-    """For every client, the means over its clusters; everything is stacked over clients.
-
-    Clusters are formed for each class on its own, by the rows of `compared`, among clients with enough samples of it.
-    A client that has too few, or too few others to be compared with, keeps what it has.
-    """
+    """For every client, the means over its clusters; everything is stacked over clients. Clusters are formed for each
+    class on its own, by the rows of `compared`, among clients with enough samples of it. A client that has too few, or
+    too few others to be compared with, keeps what it has."""
     rows, profiles, known = _rows(classifier), _rows(compared), counts >= _FEWEST
 
     def of_class(profile: Tensor, heard: Tensor, row: Tensor, prototype: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,9 +99,7 @@ def unit_vectors(vectors: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:
 
 def same_cluster(distances: Float[Tensor, "C C"], radius: float) -> Bool[Tensor, "C C"]:
     """Whether two are connected by steps of at most `radius`: DBSCAN (Ester et al., 1996) with min_samples = 1.
-
-    Everyone is in a cluster with itself, whatever its distances.
-    """
+    Everyone is in a cluster with itself, whatever its distances."""
     reached = (distances <= radius) | torch.eye(len(distances), dtype=torch.bool, device=distances.device)
     for _ in range(len(distances).bit_length()):
         reached = (reached.float() @ reached.float()) > 0
