@@ -17,16 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedade.adapter.accuracy_estimation import (
-    chances,
-    confidence,
-    correct,
-    cumulative_shortfall,
-    fit_chances,
-    half_width,
-    log_odds,
-    shortfall_limit,
-)
+from fedade.adapter import accuracy_estimation as estimation
+from fedade.adapter.accuracy_estimation import chances, correct, fit_chances
 from fedade.adapter.appearance import HeldOutAppearance, moments
 from fedade.adapter.simulated_drift import Rehearsal
 from fedade.maths.losses import entropy
@@ -96,8 +88,7 @@ class FittedMonitor(NamedTuple):
 
     probabilities: Tensor
     """`[m, K]`: calibrated, of the deployed model on held-out data."""
-    labels: Tensor
-    """`[m]`"""
+    labels: Tensor  # [m]
     mean_prediction: Tensor
     """`[K]`: what predictions are corrected from."""
     weights: Tensor
@@ -129,7 +120,9 @@ class FittedMonitor(NamedTuple):
         `inputs` are the held-out ones and `seen` what they look like; without them inputs are not looked at."""
         mean = probabilities.mean(0) if mean_prediction is None else mean_prediction
         none = probabilities.new_zeros(())
-        rows = _blocks(len(labels)).to(labels.device)
+        # As many held-out samples in each block as tell how unsure predictions are and how far inputs
+        draws = torch.Generator().manual_seed(0)
+        rows = torch.randint(len(labels), (BLOCKS, RECENT), generator=draws).to(labels.device)
         if inputs is None or seen is None:
             inputs = torch.zeros(len(labels), 1, dtype=torch.int64, device=labels.device)
             seen = HeldOutAppearance.fit(inputs, labels, len(mean))
@@ -156,11 +149,7 @@ class FittedMonitor(NamedTuple):
         return MonitorState(empty, empty, empty, empty, self.seen.by_class.mean(0), zero, zero)
 
     def update(
-        self,
-        state: MonitorState,
-        probabilities: Tensor,
-        plan: Mapping[str, Tensor],
-        appearance: Tensor | None = None,
+        self, state: MonitorState, probabilities: Tensor, plan: Mapping[str, Tensor], appearance: Tensor | None = None
     ) -> tuple[MonitorState, Estimate]:
         """After a batch `[n, K]` of a method's predictions, with the `prior` of its plan and its inputs' moments. A
         plan without `prior` says that predictions are not corrected for one."""
@@ -175,7 +164,9 @@ class FittedMonitor(NamedTuple):
         far = self.seen.distance(shown, prior)
         measured = _measured(probabilities, _mean_of_last(doubts, latest), far.minimum(self.furthest))
         drawn = chances(measured, self.weights)
-        shortfall = cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated).clamp(max=2 * self.limit)
+        shortfall = estimation.cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated).clamp(
+            max=2 * self.limit
+        )
         state = MonitorState(
             _latest(state.chances, drawn),
             _latest(state.expected, expected.expand(len(drawn))),
@@ -204,7 +195,7 @@ class FittedMonitor(NamedTuple):
         spread = _mean_of_last(state.chances * (1 - state.chances), state.samples).sqrt()
         fitted = (mean * (1 - mean) / len(self.labels)).sqrt()
         errors = torch.stack([fitted, self.uncertainty * loss, self._mistaken(state)])
-        width = half_width(spread, state.samples, errors.square().sum(0).sqrt(), QUANTILE_90)
+        width = estimation.half_width(spread, state.samples, errors.square().sum(0).sqrt(), QUANTILE_90)
         interval = torch.stack([torch.where(outside, 0, mean - width), mean + width]).clamp(0, 1)
         return Estimate(mean, interval, expected_accuracy, outside, outside | (state.shortfall > self.limit))
 
@@ -219,7 +210,7 @@ class FittedMonitor(NamedTuple):
 def _measured(probabilities: Tensor, doubt: Tensor, far: Tensor) -> Tensor:
     """`[..., n, 6]`: a constant, the log odds of the confidence, how unsure recent predictions are and its square, how
     far recent inputs lie from held-out ones, and the log odds times that, since far away they mean less."""
-    odds = log_odds(confidence(probabilities))
+    odds = estimation.log_odds(estimation.confidence(probabilities))
     doubt, far = doubt[..., None].expand_as(odds), far[..., None].expand_as(odds)
     return torch.stack([torch.ones_like(odds), odds, doubt, doubt.square(), far, far * odds], -1)
 
@@ -274,15 +265,10 @@ def _fit_falling(held_out: Tensor, held_out_right: Tensor, measured: Tensor, rig
     return torch.cat([torch.stack([constant, slope]), learned])
 
 
-def _blocks(held_out: int) -> Tensor:
-    """Rows of held-out samples, as many in each block as tell how unsure predictions are and how far inputs."""
-    return torch.randint(held_out, (BLOCKS, RECENT), generator=torch.Generator().manual_seed(0))
-
-
 def _limit(blocks: Tensor, distances: Tensor, weights: Tensor, tolerated: float) -> Tensor:
     """Limit of the alarm's sum, from blocks of held-out samples: what is unsure together is less likely together."""
     drawn = chances(_measured(blocks, entropy(blocks).mean(-1), distances), weights)
-    return shortfall_limit((drawn.mean() - drawn - tolerated).sum(-1), BLOCKS_TO_FALSE_ALARM)
+    return estimation.shortfall_limit((drawn.mean() - drawn - tolerated).sum(-1), BLOCKS_TO_FALSE_ALARM)
 
 
 def _latest(ring: Tensor, values: Tensor) -> Tensor:

@@ -33,10 +33,8 @@ TRIED = 200
 class Rehearsal(NamedTuple):
     """What a method predicted on simulated streams. Axes: T batches, n samples, K classes."""
 
-    probabilities: Tensor
-    """`[T, n, K]`"""
-    labels: Tensor
-    """`[T, n]`"""
+    probabilities: Tensor  # [T, n, K]
+    labels: Tensor  # [T, n]
     prior: Tensor
     """`[T, K]`: class frequencies that predictions were corrected for; the deployed mean prediction where none were."""
     disturbance: Tensor

@@ -35,8 +35,7 @@ class DeltaClient(NamedTuple):
     known: dict[str, Statistics]
     """Running means and squared deviations, by layer."""
     batches: Tensor
-    frequencies: Tensor
-    """`[K]`"""
+    frequencies: Tensor  # [K]
 
 
 class Delta(Method[DeltaClient]):

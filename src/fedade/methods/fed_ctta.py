@@ -34,8 +34,7 @@ class FedCttaClient(NamedTuple):
 
     learner: Learner
     statistics: dict[str, Tensor]
-    signature: Tensor
-    """`[K]`"""
+    signature: Tensor  # [K]
     rounds: Tensor
 
 

@@ -38,8 +38,7 @@ class FedTsaClient(NamedTuple):
     """Statistics in force, and the mean features of the last batches, the newest last."""
 
     statistics: dict[str, Tensor]
-    past: Tensor
-    """`[S, d]`"""
+    past: Tensor  # [S, d]
     known: Tensor
     """Which of them there are, `[S]`."""
 

@@ -34,8 +34,7 @@ class RoidClient(NamedTuple):
     """Scales and shifts with their optimiser, and a running mean of the answers."""
 
     learner: Learner
-    answered: Tensor
-    """`[K]`"""
+    answered: Tensor  # [K]
 
 
 class Roid(Method[RoidClient]):

@@ -38,8 +38,10 @@ def own_batch_logits(ctx: ClientContext, own: Parameters) -> Tensor:
 def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = True) -> dict[str, Tensor]:
     """Scales and shifts as deployed: of BatchNorm, LayerNorm, GroupNorm or RMSNorm, whatever the model has."""
     layers = _norm_layers(deployment)
-    if not include_last_stage:
-        layers = layers[: len(layers) - _last_stage(layers)]
+    if not include_last_stage:  # as many as end with one width; a quarter where all are equally wide, as in SAR's ViT
+        widths = [next(iter(layer.values())).numel() for layer in layers]
+        same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
+        layers = layers[: len(layers) - (same if same < len(widths) else len(widths) // 4)]
     if not layers:
         raise FedadeError(
             f"{method}: model {deployment.network.name!r} has no normalisation layer to adapt; "
@@ -63,13 +65,6 @@ def _norm_layers(deployment: Deployment) -> list[dict[str, Tensor]]:
         if "norm" in type(module).__name__.lower()
     ]
     return [layer for layer in layers if layer]
-
-
-def _last_stage(layers: list[dict[str, Tensor]]) -> int:
-    """How many layers end the list with one width; a quarter of them where all are equally wide, as in SAR's ViT."""
-    widths = [next(iter(layer.values())).numel() for layer in layers]
-    same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
-    return same if same < len(widths) else len(widths) // 4
 
 
 def evaluation(mode: NormalisationMode, mix_weight: float) -> Frozen | Mixed:

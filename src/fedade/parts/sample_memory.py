@@ -39,11 +39,9 @@ class Places(NamedTuple):
 class SampleMemory(NamedTuple):
     """Past samples, how many came of each class, and how many came in all."""
 
-    inputs: Tensor
-    """`[N, ...]`"""
+    inputs: Tensor  # [N, ...]
     places: Places
-    class_counts: Tensor
-    """`[K]`"""
+    class_counts: Tensor  # [K]
     seen: Tensor
 
 

@@ -217,20 +217,14 @@ def prior_draws(key: Tensor, weights: Tensor, samples: int, epochs: range, batch
     """Reference rows of every step of the numbered epochs, drawn in proportion to their weight in F̂. The plain mean
     loss of such rows is an unbiased estimate of the estimated risk (eq:estimated_risk), at the cost of an epoch over
     the stream's batch rather than over the whole reference set."""
-    size = min(batch_size, samples)
-    per_epoch = math.ceil(samples / size)
-    return [
-        rows for epoch in epochs for rows in torch.split(_in_proportion(key, weights, per_epoch * size, epoch), size)
-    ]
-
-
-def _in_proportion(key: Tensor, weights: Tensor, count: int, purpose: int) -> Tensor:
-    """Random rows by inversion of the cumulative weights; a row without weight is never drawn."""
-    cumulative = weights.cumsum(-1)
-    total = cumulative[-1:]
-    targets = uniform(key, (count, 1), purpose).to(weights.dtype) * total
-    # The second condition holds back a target that rounding has lifted to the total.
-    return ((targets >= cumulative) & (cumulative < total)).sum(-1)
+    size, cumulative = min(batch_size, samples), weights.cumsum(-1)
+    count, total = math.ceil(samples / size) * size, cumulative[-1:]
+    drawn: Minibatches = []
+    for epoch in epochs:
+        # By inversion of the cumulative weights; the second condition holds back what rounding has lifted to the total.
+        targets = uniform(key, (count, 1), epoch).to(weights.dtype) * total
+        drawn += torch.split(((targets >= cumulative) & (cumulative < total)).sum(-1), size)
+    return drawn
 
 
 def examples_per_epoch(

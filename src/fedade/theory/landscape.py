@@ -33,8 +33,7 @@ class ClientModels(NamedTuple):
 
     deployment: Deployment
     shared: dict[str, Tensor]
-    own: dict[str, Tensor]
-    """`[c, ...]`"""
+    own: dict[str, Tensor]  # [c, ...]
 
     def model_with(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {**self.deployment.parameters, **self.shared, **own}
@@ -105,10 +104,8 @@ class Steepness(NamedTuple):
     """G: norm of a single sample's gradient, in all parameters."""
     k_shared: float
     """K_ψ: norm of the Hessian's block of the shared parameters."""
-    k_personal: float
-    """K_φ"""
-    k_cross: float
-    """K_ψφ"""
+    k_personal: float  # K_φ
+    k_cross: float  # K_ψφ
     variance_shared: float
     """Variance of a single sample's gradient by ψ."""
     variance_personal: float
@@ -148,7 +145,9 @@ class Landscape:
 
     def steepness(self) -> Steepness:
         squares = torch.stack([self._sample_squares(client) for client in range(len(self.points))])
-        means = torch.tensor([self._mean_squares(client) for client in range(len(self.points))]).to(squares)
+        # Squared norms of the mean gradient of the same samples
+        slopes = [grad(self._loss_on(client, slice(GRADIENT_SAMPLES)))(own) for client, own in enumerate(self.points)]
+        means = torch.stack([self._squares(gradient) for gradient in slopes])
         variances = (squares.mean(1) - means).clamp_min(0).amax(0)
         curvatures = [
             Curvature(self._loss_on(client, slice(CURVATURE_SAMPLES)), own)
@@ -166,17 +165,15 @@ class Landscape:
 
         def squares(sample: Tensor, label: Tensor) -> Tensor:
             gradient = grad(self.loss(client, sample.unsqueeze(0), label.unsqueeze(0)))(self.points[client])
-            return torch.stack([_flat(gradient, names).square().sum() for names in (self.shared, self.personal)])
+            return self._squares(gradient)
 
         few = slice(GRADIENT_SAMPLES)
         mapped = vmap(squares, chunk_size=_CHUNK)
         every: Tensor = mapped(self.batch.inputs[client, few], self.batch.labels[client, few])
         return every
 
-    def _mean_squares(self, client: int) -> list[float]:
-        """Squared norms of the mean gradient of the same samples."""
-        gradient = grad(self._loss_on(client, slice(GRADIENT_SAMPLES)))(self.points[client])
-        return [float(_flat(gradient, names).square().sum()) for names in (self.shared, self.personal)]
+    def _squares(self, gradient: Parameters) -> Tensor:
+        return torch.stack([_flat(gradient, names).square().sum() for names in (self.shared, self.personal)])
 
 
 class Curvature:

@@ -43,8 +43,7 @@ class Replay(NamedTuple):
     """Accuracies of the clients that the trace has, in their order, `[N, T]`."""
     summaries: Summaries
     losses: Losses
-    loss_bound: float
-    """B"""
+    loss_bound: float  # B
     radius: float
     """Γ, NaN where no model is shown."""
     steepness: Steepness | None

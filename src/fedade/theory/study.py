@@ -73,7 +73,11 @@ def write_theory(
     not hold, so every run is replayed, once: its result is kept in `folder/theory` and read from there the next
     time."""
     settings = settings or TheorySettings()
-    tracks = [_Track(case, *pair) for case in cases for pair in _pairs(case)]
+    tracks = []
+    for case in cases:
+        table = trace.read(case.trace)
+        pairs = zip(*(trace.column(table, name).tolist() for name in ("method", "seed")), strict=True)
+        tracks += [_Track(case, method, seed) for method, seed in dict.fromkeys(pairs)]
     if not tracks:
         raise FedadeError("theory: there is no finished run to look at; run the suite first")
     oracles: dict[str, Oracle] = {}
@@ -97,28 +101,16 @@ def write_theory(
 _MOMENTS = {"post": "after", "pre": "before"}
 
 
-def _pairs(case: Case) -> list[tuple[str, int]]:
-    table = trace.read(case.trace)
-    methods, seeds = (trace.column(table, name).tolist() for name in ("method", "seed"))
-    return list(dict.fromkeys(zip(methods, seeds, strict=True)))
-
-
 def _result(track: _Track, store: Path, settings: TheorySettings, oracles: dict[str, Oracle]) -> TheoryResult:
-    experiment, scenario = track.case.experiment, track.case.experiment.scenario
+    scenario = track.case.experiment.scenario
     path = store / f"{_address(track, settings)}.json"
     if path.exists():
         measures = {name: float(value) for name, value in storage.read_json(path).items()}
     else:
         measures = _measure(track, settings, oracles)
         storage.write_json(path, measures)
-    return TheoryResult(
-        {"method": track.method, **track.case.labels},
-        str(track.case.labels.get("row", track.method)),
-        track.seed,
-        experiment.scenario.schedule,
-        scenario.num_timesteps,
-        measures,
-    )
+    labels, row = {"method": track.method, **track.case.labels}, str(track.case.labels.get("row", track.method))
+    return TheoryResult(labels, row, track.seed, scenario.schedule, scenario.num_timesteps, measures)
 
 
 def _address(track: _Track, settings: TheorySettings) -> str:

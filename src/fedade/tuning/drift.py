@@ -37,10 +37,8 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
     labels = held_out.labels.cpu().numpy()
     streamed, trained_on = _halves(labels, deployment.num_classes, seeds)
     clients = settings.num_clients if settings.supports == "disjoint" else min(CLIENTS, settings.num_clients)
-    kind = drift_kind(settings)
-    simulated = settings.model_copy(
-        update={"num_clients": clients, "num_timesteps": min(TIMESTEPS, settings.num_timesteps), "kind": kind}
-    )
+    steps, kind = min(TIMESTEPS, settings.num_timesteps), drift_kind(settings)
+    simulated = settings.model_copy(update={"num_clients": clients, "num_timesteps": steps, "kind": kind})
     streams = ShiftStreams(
         settings=simulated,
         seeds=seeds,
@@ -84,12 +82,8 @@ def _measured_without_the_streams(deployment: Deployment, held_out: Reference, r
         deployment.num_classes,
         held_out.labels.device,
     ).to(held_out.labels.device)
-    return replace(
-        deployment,
-        confusion=measured.confusion,
-        mean_prediction=measured.mean_prediction,
-        temperature=measured.temperature,
-    )
+    kept = {name: getattr(measured, name) for name in ("confusion", "mean_prediction", "temperature")}
+    return replace(deployment, **kept)
 
 
 def drift_kind(settings: ScenarioSettings) -> Kind:
@@ -126,10 +120,8 @@ def _mixed_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.flo
     """ω of every client, `[C, T + 1]`, each by a schedule of its own."""
     weights = np.zeros((settings.num_clients, settings.num_timesteps + 1))
     for client in range(settings.num_clients):
-        name = schedule_of(client)
-        if name is not None:
-            of_schedule = client_schedules(settings.model_copy(update={"schedule": name}), seeds)
-            weights[client] = of_schedule[client]
+        if (name := schedule_of(client)) is not None:
+            weights[client] = client_schedules(settings.model_copy(update={"schedule": name}), seeds)[client]
     return weights
 
 

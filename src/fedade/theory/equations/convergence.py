@@ -12,24 +12,18 @@ from torch import Tensor
 class Convergence(NamedTuple):
     """The constants of the theorem's assumptions, and who takes part."""
 
-    k_shared: float
-    """K_ψ"""
-    k_personal: float
-    """K_φ"""
+    k_shared: float  # K_ψ
+    k_personal: float  # K_φ
     k_cross: float
     """K_ψφ, which is K_φψ for a twice differentiable loss."""
     rho_squared: float
     """ρ² of asm:partial gradient."""
-    delta_squared: float
-    """δ²"""
+    delta_squared: float  # δ²
     variance_shared: float
     """σ_ψ² of asm:bounded: of a step's gradient by ψ."""
-    variance_personal: float
-    """σ_φ²"""
-    participants: int
-    """|C^(r)|"""
-    num_clients: int
-    """|C|"""
+    variance_personal: float  # σ_φ²
+    participants: int  # |C^(r)|
+    num_clients: int  # |C|
 
     @property
     def chi(self) -> float:

@@ -24,8 +24,7 @@ from fedade.maths.signals.dynamics import cosine_distance
 class BoundConstants:
     """What the bound is made of."""
 
-    num_classes: int
-    """|I|"""
+    num_classes: int  # |I|
     gradient_norm: float
     """G: no gradient of a sample's loss is longer."""
     loss: float
@@ -36,8 +35,7 @@ class BoundConstants:
     """σ of the confusion matrix."""
     variation: float
     """S̄_c as the theorem says, or V^L1 as its proof needs: B V^L1 bounds Σ sup |F_t − F_{t−1}| under label shift."""
-    num_timesteps: int
-    """T"""
+    num_timesteps: int  # T
 
 
 class BoundTerms(NamedTuple):
