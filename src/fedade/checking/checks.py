@@ -216,22 +216,12 @@ def _leaves(world: Any) -> list[Tensor]:
     return tree.leaves((world.clients, world.server))
 
 
-CHECKS: Mapping[str, Check] = {
-    check.__name__.replace("_", "-"): check
-    for check in (
-        is_a_method,
-        functions_return_what_they_should,
-        same_bits,
-        hidden_labels_stay_hidden,
-        clients_are_symmetric,
-        nothing_is_mutated,
-        states_can_be_stored,
-        columns_are_finite,
-        single_samples_are_enough,
-        clients_together_are_clients_alone,
-        steps_can_be_recorded,
-    )
-}
+_IN_ORDER = (
+    is_a_method, functions_return_what_they_should, same_bits, hidden_labels_stay_hidden, clients_are_symmetric,
+    nothing_is_mutated, states_can_be_stored, columns_are_finite, single_samples_are_enough,
+    clients_together_are_clients_alone, steps_can_be_recorded,
+)  # fmt: skip
+CHECKS: Mapping[str, Check] = {check.__name__.replace("_", "-"): check for check in _IN_ORDER}
 
 
 def checked(method: Method, scenarios: TrialScenarios) -> Iterator[tuple[str, str | None]]:

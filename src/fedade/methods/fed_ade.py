@@ -159,9 +159,8 @@ class FedAde(FederatedMethod[FedAdeClient, Shared]):
         model = own_model(ctx, own)
         features = self._features(ctx, model) if own is state.own else network.represent(model, ctx.inputs)
         probabilities = network.classify(model, features).softmax(-1)
-        current, signals = self._measure.update(
-            deployment, state.previous, probabilities, network.summarise(features), ctx.key, self.use_unc, self.use_rep
-        )
+        vectors = network.summarise(features)
+        current, signals = self._measure.update(deployment, state.previous, probabilities, vectors, ctx.key)
         if isinstance(state.replayed, Tensor):
             rate = replayed_rate(state.replayed, ctx.key)
         else:
@@ -211,19 +210,11 @@ class FedAde(FederatedMethod[FedAdeClient, Shared]):
 
     @property
     def _measure(self) -> Measure:
-        return choose_measure(self.measure, self.feature_measure, self.debiased)
+        measure = choose_measure(self.measure, self.feature_measure, self.debiased)
+        return replace(measure, use_unc=self.use_unc, use_rep=self.use_rep)
 
     def _training(self, ctx: ClientContext, plan: Plan, draws: ReferenceDraws) -> Training:
-        return Training(
-            ctx,
-            OBJECTIVES[self.objective],
-            plan,
-            self.batch_size,
-            self.optimiser,
-            draws,
-            norm_layers.evaluation(self.normalisation, self.mix_weight),
-            keeps_body=self._keeps_body,
-            paces=self.paces,
-            anchor=self.anchor,
-            centred=self.centred,
-        )
+        objective, passes = OBJECTIVES[self.objective], norm_layers.evaluation(self.normalisation, self.mix_weight)
+        plain = Training(ctx, objective, plan, self.batch_size, self.optimiser, draws, passes)
+        keeps_body = self._keeps_body
+        return replace(plain, paces=self.paces, anchor=self.anchor, centred=self.centred, keeps_body=keeps_body)

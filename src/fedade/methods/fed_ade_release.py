@@ -160,13 +160,8 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, Shared]):
         return {name: value for name, value in tensors.items() if name in moving}
 
     def _plan(self, measured: Signals, prior: Tensor) -> Plan:
-        return {
-            "learning_rate": self.rate.rate("adaptive", measured.combined),
-            "s_unc": measured.unc,
-            "s_rep": measured.rep,
-            "s": measured.combined,
-            "prior": prior,
-        }
+        rate, told = self.rate.rate("adaptive", measured.combined), zip(("s_unc", "s_rep", "s"), measured, strict=True)
+        return {"learning_rate": rate, **dict(told), "prior": prior}
 
     def _signals(self, ctx: ClientContext, state: ReleaseClient) -> tuple[ReleaseClient, Signals]:
         """q, z and S; the pass for q may be in training mode, the one for z never is."""

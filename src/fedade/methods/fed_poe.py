@@ -17,12 +17,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
+from fedade.core.split import Parameters
 from fedade.core.tree import repeat
 from fedade.maths.counter import uniform
 from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
 from fedade.parts import last_layers
 from fedade.parts.objectives import LabelSource
-from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.optimisers import WHOLE, Optimiser, OptimiserState, PhaseStates, descend
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 
@@ -109,17 +110,14 @@ class FedPoe(FederatedMethod[FedPoeClient, Shared]):
         members = self._members(ctx, state, examination.features)
         rate = torch.full_like(prior[0], self.rate.mid)
         slots = len(state.drawn)
-        local, personal = last_layers.stepped(
-            ctx.deployment, state.local, examination, rate, self.steps, self.optimiser, state.states.personal
-        )
+        local, personal = self._stepped(ctx, state.local, examination, rate, state.states.personal)
+        tuned, bank, halves = (last_layers.losses(predicted, examination) for predicted in members)
         judged = state._replace(
             local=local,
             states=state.states._replace(personal=personal),
-            bank_weights=hedge_drawn(
-                state.bank_weights, last_layers.losses(members.bank, examination), state.drawn, slots, self.weight_rate
-            ),
-            tuned_weights=hedge(state.tuned_weights, last_layers.losses(members.tuned, examination), self.weight_rate),
-            outer_weights=hedge(state.outer_weights, last_layers.losses(members.halves, examination), self.weight_rate),
+            bank_weights=hedge_drawn(state.bank_weights, bank, state.drawn, slots, self.weight_rate),
+            tuned_weights=hedge(state.tuned_weights, tuned, self.weight_rate),
+            outer_weights=hedge(state.outer_weights, halves, self.weight_rate),
             past=state.past + prior,
         )
         banked = self._with_snapshot(ctx, judged)
@@ -135,14 +133,19 @@ class FedPoe(FederatedMethod[FedPoeClient, Shared]):
     def local_round(self, ctx: RoundContext, state: FedPoeClient, plan: Plan) -> tuple[FedPoeClient, Plan, Shared]:
         _, examination = self._examination(ctx)
         rate, states = plan["learning_rate"], state.states
-        moved, joint = last_layers.stepped(
-            ctx.deployment, ctx.shared, examination, rate, self.steps, self.optimiser, states.joint
-        )
+        moved, joint = self._stepped(ctx, ctx.shared, examination, rate, states.joint)
         return state._replace(states=states._replace(joint=joint)), plan, moved
 
     def predict(self, ctx: ClientContext, state: FedPoeClient) -> Tensor:
         """(c f_tuned + d f_bank) / (c + d)."""
         return mixture(self._members(ctx, state, last_layers.frozen_features(ctx)).halves, state.outer_weights)
+
+    def _stepped(
+        self, ctx: ClientContext, head: Parameters, by: last_layers.Examination, rate: Tensor, state: OptimiserState
+    ) -> tuple[dict[str, Tensor], OptimiserState]:
+        """A last layer after steps on the loss by which models are judged."""
+        loss = lambda moved, _: last_layers.loss(ctx.deployment, moved, by)  # noqa: E731
+        return descend(loss, head, rate, [WHOLE] * self.steps, self.optimiser, state)
 
     def _members(self, ctx: ClientContext, state: FedPoeClient, features: Tensor) -> Members:
         """f_j of every model, f_tuned = (a f_local + b f_global) / (a + b), and f_bank over the drawn snapshots."""

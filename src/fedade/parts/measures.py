@@ -36,23 +36,19 @@ class Measure:
     summary: str
     prediction: channels.Channel
     feature: channels.Channel
+    use_unc: bool = True
+    use_rep: bool = True
+    """Whether either counts in their combination."""
 
     def init(self, deployment: Deployment) -> Remembered:
         return Remembered(self.prediction.init(deployment), self.feature.init(deployment))
 
     def update(
-        self,
-        deployment: Deployment,
-        state: Remembered,
-        probabilities: Tensor,
-        features: Tensor,
-        key: Tensor,
-        use_unc: bool = True,
-        use_rep: bool = True,
+        self, deployment: Deployment, state: Remembered, probabilities: Tensor, features: Tensor, key: Tensor
     ) -> tuple[Remembered, Signals]:
         prediction, unc = self.prediction.update(deployment, state.prediction, probabilities, key)
         feature, rep = self.feature.update(deployment, state.feature, features, key)
-        return Remembered(prediction, feature), combine(unc, rep, use_unc, use_rep)
+        return Remembered(prediction, feature), combine(unc, rep, self.use_unc, self.use_rep)
 
 
 def choose_measure(name: MeasureName, feature_measure: FeatureMeasure, debiased: bool) -> Measure:

@@ -43,26 +43,14 @@ def build_clock(experiment: Experiment, federations: Sequence[Federation], state
     # Whether a pass takes all labelled data of a client
     draws = getattr(built, "personal_draws", None) or getattr(built, "reference_draws", "epoch")
     reads_all = built.card.reference and not built.reads_reference_features and draws == "epoch"
+    labelled = experiment.scenario.reference_size if reads_all else 0
+    samples, keeps_body = experiment.scenario.samples, built.card.keeps_body
+    maps = client_maps(execution, scenario, samples, len(federations), keeps_body, labelled)
+    rounds, scored = Rounds(protocol.rounds, protocol.participation), (protocol.score_fresh, protocol.scored_clients)
+    running = Captured() if execution.on_gpu and execution.cuda_graphs else Direct()
+    states = state_folder if execution.client_state == "file" else None
     set_multiplication(execution.precision)
-    return Clock(
-        built,
-        scenario,
-        Rounds(protocol.rounds, protocol.participation),
-        seeds,
-        client_maps(
-            execution,
-            scenario,
-            experiment.scenario.samples,
-            len(federations),
-            built.card.keeps_body,
-            experiment.scenario.reference_size if reads_all else 0,
-        ),
-        protocol.score_fresh,
-        protocol.scored_clients,
-        tuple(others),
-        Captured() if execution.on_gpu and execution.cuda_graphs else Direct(),
-        state_folder if execution.client_state == "file" else None,
-    )
+    return Clock(built, scenario, rounds, seeds, maps, *scored, tuple(others), running, states)
 
 
 def check_precision(experiment: Experiment) -> None:

@@ -189,21 +189,18 @@ def _convergence(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Repl
     loss, shared, personal, spread = (torch.tensor(column).double() for column in zip(*seen.slopes, strict=True))
     rho_squared, delta_squared = gradient_diversity(spread, shared)
     steps = local_steps(clock.method, oracle)
-    theorem = Convergence(
-        steep.k_shared,
-        steep.k_personal,
-        steep.k_cross,
-        rho_squared,
-        delta_squared,
-        steep.variance_shared / steps.samples,
-        steep.variance_personal / steps.samples,
-        participants=clock.rounds.participants(clock.seeds, clock.num_clients, None).shape[1],
-        num_clients=clock.num_clients,
-    )
+    curvatures = (steep.k_shared, steep.k_personal, steep.k_cross)
+    variances = (steep.variance_shared / steps.samples, steep.variance_personal / steps.samples)
+    participants = clock.rounds.participants(clock.seeds, clock.num_clients, None).shape[1]
+    theorem = Convergence(*curvatures, rho_squared, delta_squared, *variances, participants, clock.num_clients)
     # A step's rate times these is the theorem's η, for ψ and for φ.
     scales = (steep.k_shared * steps.shared, steep.k_personal * steps.personal)
     rates = [scale * float(np.nanmean(recorded.columns.get("learning_rate", math.nan))) for scale in scales]
     applies = min(rates) > 0
+    bound = math.nan
+    if applies:  # losses before a timestep's rounds; no cross-entropy is below 0
+        rounds, between = clock.rounds.per_timestep, (min(rates), max(rates))
+        bound = theorem.descent_bound(float(loss[::2].mean()), between, rounds, round(steps.personal))
     return {
         "k_shared": theorem.k_shared,
         "k_personal": theorem.k_personal,
@@ -216,12 +213,7 @@ def _convergence(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Repl
         "ceiling_shared": theorem.ceiling() / scales[0] if applies else math.nan,
         "ceiling_personal": theorem.ceiling() / scales[1] if applies else math.nan,
         "descent": theorem.descent(float(shared.mean()), float(personal.mean())),
-        # Losses before a timestep's rounds; no cross-entropy is below 0.
-        "descent_bound": theorem.descent_bound(
-            float(loss[::2].mean()), (min(rates), max(rates)), clock.rounds.per_timestep, round(steps.personal)
-        )
-        if applies
-        else math.nan,
+        "descent_bound": bound,
     }
 
 

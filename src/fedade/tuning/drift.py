@@ -52,13 +52,8 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
     )
     rows = np.concatenate(trained_on)
     most = min(len(own) for own in trained_on) * deployment.num_classes
-    drawn = client_rows(
-        labels[rows],
-        deployment.num_classes,
-        clients if settings.reference == "own" else 1,
-        min(settings.reference_size, most),
-        seeds,
-    ).rows
+    sets, size = clients if settings.reference == "own" else 1, min(settings.reference_size, most)
+    drawn = client_rows(labels[rows], deployment.num_classes, sets, size, seeds).rows
 
     def features(under: Deployment) -> Tensor:
         return streams.features.of(under, streams.pool_at, next(iter(STRONGEST)), 0, np.arange(len(labels)))
@@ -71,17 +66,12 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
 def _measured_without_the_streams(deployment: Deployment, held_out: Reference, rows: NDArray[np.int64]) -> Deployment:
     """The deployment as measured on some held-out data alone: a confusion matrix of the very images that a simulated
     stream shows would find its class frequencies too well."""
-    chosen = torch.from_numpy(rows).to(held_out.labels.device)
-    measured = measured_deployment(
-        deployment.network,
-        deployment.split,
-        deployment.parameters,
-        held_out.inputs[chosen],
-        held_out.labels[chosen].cpu().numpy(),
-        deployment.source_prior.cpu(),
-        deployment.num_classes,
-        held_out.labels.device,
-    ).to(held_out.labels.device)
+    device = held_out.labels.device
+    chosen = torch.from_numpy(rows).to(device)
+    inputs, labels = held_out.inputs[chosen], held_out.labels[chosen].cpu().numpy()
+    model = (deployment.network, deployment.split, deployment.parameters)
+    source, classes = deployment.source_prior.cpu(), deployment.num_classes
+    measured = measured_deployment(*model, inputs, labels, source, classes, device).to(device)
     kept = {name: getattr(measured, name) for name in ("confusion", "mean_prediction", "temperature")}
     return replace(deployment, **kept)
 

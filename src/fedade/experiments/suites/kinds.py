@@ -98,23 +98,17 @@ _METHODS = (
 _ROWS = (*YARDSTICKS, SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}), *plain_rows(*_METHODS))
 
 
-def _protocol(stream: str) -> dict[str, str]:
-    """Settings of a protocol by its name here."""
+def _field_block(data: str, stream: str, kind: str) -> Block:
     name, _, place = stream.partition(" ")
-    return {"stream": name, **({"markov": place} if place else {})}
+    scenario = {"kind": kind, "samples": SAMPLES, "stream": name, **({"markov": place} if place else {})}
+    return Block((f"{data}-{KINDS[kind]}",), _ROWS, ("lin",), {"scenario": scenario}, varied={"stream": stream})
 
 
 FIELD = Suite(
     "field",
     "the field's methods under the field's protocols, the protocol beside each number",
     [
-        Block(
-            (f"{data}-{KINDS[kind]}",),
-            _ROWS,
-            ("lin",),
-            {"scenario": {"kind": kind, "samples": SAMPLES, **_protocol(stream)}},
-            varied={"stream": stream},
-        )
+        _field_block(data, stream, kind)
         for data in ("cifar10", "cifar100")
         for stream, kinds in STREAMS.items()
         for kind in kinds

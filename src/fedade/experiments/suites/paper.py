@@ -150,19 +150,14 @@ FIG_DIRICHLET = Suite(
         for alpha in ALPHAS
     ],
 )
+
+
+def _labelled(size: int) -> Block:
+    changes = {"scenario": {"reference_size": size}, "method": {"fed-ade": {"batch_size": size}}}
+    return Block(("cifar10-label",), (*PARTS, *YARDSTICKS), ("lin", "squ"), changes, varied={"labelled": size})
+
+
 FIG_LABELLED = Suite(
-    "fig-labelled",
-    "how many labelled images a client needs, for body and head",
-    [
-        Block(
-            ("cifar10-label",),
-            (*PARTS, *YARDSTICKS),
-            ("lin", "squ"),
-            {"scenario": {"reference_size": size}, "method": {"fed-ade": {"batch_size": size}}},
-            varied={"labelled": size},
-        )
-        for size in SIZES
-    ],
-    (100, 101),
+    "fig-labelled", "how many labelled images a client needs, for body and head", [*map(_labelled, SIZES)], (100, 101)
 )
 FIG_SCHEDULES = Suite("fig-schedules", "the four schedules over time; nothing is trained", ())

@@ -107,13 +107,9 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
         refuse_unsafe_inverse(deployment, self.prior)
         classifier = linear_classifier(deployment, "fed-ccfa")
         weight = next(value for name, value in classifier.items() if name.endswith("weight"))
-        return FedCcfaClient(
-            classifier,
-            torch.zeros_like(weight),
-            torch.zeros_like(weight[:, 0], dtype=torch.bool),
-            self.optimiser.start(classifier),
-            self.optimiser.start(self.begin_server(deployment)),
-        )
+        nothing, start = torch.zeros_like(weight), self.optimiser.start
+        states = (start(classifier), start(self.begin_server(deployment)))
+        return FedCcfaClient(classifier, nothing, nothing[:, 0] > 0, *states)
 
     def observe(self, ctx: ClientContext, state: FedCcfaClient) -> tuple[FedCcfaClient, Plan]:
         plan = fixed_plan(ctx, self.rate.mid, self.prior)
