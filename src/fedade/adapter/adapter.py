@@ -173,12 +173,9 @@ class Adapter:
     @torch.no_grad()
     def _beginning(self) -> Memory:
         federated, deployment = with_rounds(self.method), self.deployment
-        return Memory(
-            self.method.begin(context_before_first_batch(deployment)),
-            {} if federated is None else federated.begin_server(deployment),
-            self.monitor.begin(deployment),
-            deployment.reference.inputs[:0],
-        )
+        state = self.method.begin(context_before_first_batch(deployment))
+        shared = {} if federated is None else federated.begin_server(deployment)
+        return Memory(state, shared, self.monitor.begin(deployment), deployment.reference.inputs[:0])
 
     # One batch
 

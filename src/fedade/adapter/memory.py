@@ -100,11 +100,7 @@ def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
             if name.startswith(prefix)
         }
 
-    return Memory(
-        tree.from_named(like.state, named, "state"),
-        below("shared/"),
-        tree.from_named(like.monitor, named, "monitor"),
-        named["waiting"].to(like.waiting.device),
-        below("plan/"),
-        Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None}),
-    )
+    state, monitor = (tree.from_named(getattr(like, part), named, part) for part in ("state", "monitor"))
+    waiting = named["waiting"].to(like.waiting.device)
+    happened = Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None})
+    return Memory(state, below("shared/"), monitor, waiting, below("plan/"), happened)

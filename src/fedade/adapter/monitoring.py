@@ -167,15 +167,9 @@ class FittedMonitor(NamedTuple):
         shortfall = estimation.cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated).clamp(
             max=2 * self.limit
         )
-        state = MonitorState(
-            _latest(state.chances, drawn),
-            _latest(state.expected, expected.expand(len(drawn))),
-            doubts,
-            _latest(state.moved, moved.expand(len(drawn))),
-            shown,
-            samples,
-            shortfall,
-        )
+        kept = _latest(state.chances, drawn), _latest(state.expected, expected.expand(len(drawn)))
+        moved = _latest(state.moved, moved.expand(len(drawn)))
+        state = MonitorState(*kept, doubts, moved, shown, samples, shortfall)
         # A few samples may look strange by chance.
         return state, self._estimate(state, expected_accuracy, (far > self.furthest) & (samples >= RECENT))
 

@@ -98,13 +98,9 @@ def _named(content: Settings) -> str:
 
 
 def cells_of(experiment: Experiment) -> list[Cell]:
-    several = len(experiment.seeds) > 1
+    title = "{}, seed {}" if len(experiment.seeds) > 1 else "{}"
     return [
-        Cell(
-            labels_of("run", experiment, entry, seed),
-            experiment.of_one(entry, seed),
-            f"{entry.name}, seed {seed}" if several else entry.name,
-        )
+        Cell(labels_of("run", experiment, entry, seed), experiment.of_one(entry, seed), title.format(entry.name, seed))
         for seed in experiment.seeds
         for entry in experiment.methods
     ]

@@ -82,11 +82,8 @@ class Atlas(Method[AtlasClient]):
         heads, risks = vmap(step)(state.heads, state.step_sizes)
         hedge_rate = self.hedge_rate or 2 * math.sqrt(math.log(len(risks)) / self.horizon)
         log_weights = hedge(state.log_weights, risks, hedge_rate)
-        plan = {
-            "prior": prior,
-            "learning_rate": (log_weights.softmax(-1) * state.step_sizes).sum(),
-            "risk": (state.log_weights.softmax(-1) * risks).sum(),
-        }
+        rate = (log_weights.softmax(-1) * state.step_sizes).sum()
+        plan = {"prior": prior, "learning_rate": rate, "risk": (state.log_weights.softmax(-1) * risks).sum()}
         return AtlasClient(heads, state.step_sizes, log_weights), plan
 
     def predict(self, ctx: ClientContext, state: AtlasClient) -> Tensor:

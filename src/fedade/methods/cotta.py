@@ -79,11 +79,8 @@ class Cotta(Method[CottaClient]):
             for name, value in state.teacher.items()
         }
         student = _restored(student, source, self.restoration, ctx.key)
-        plan = {
-            "learning_rate": torch.full_like(confidence, self.learning_rate),
-            "anchor_confidence": confidence,
-            "averaged_views": unsure.to(confidence.dtype),
-        }
+        told = {"anchor_confidence": confidence, "averaged_views": unsure.to(confidence.dtype)}
+        plan = {"learning_rate": torch.full_like(confidence, self.learning_rate), **told}
         return CottaClient(student, teacher, moments), plan
 
     def predict(self, ctx: ClientContext, state: CottaClient) -> Tensor:

@@ -17,8 +17,7 @@ class Ditto(FixedRateBaseline):
     """FedAvg trains the global model w; beside it every client trains its own v."""
 
     about = Card(
-        summary="a whole personal model per client, drawn towards the FedAvg model by a proximal term",
-        paper="Li et al., ICML 2021",
+        "a whole personal model per client, drawn towards the FedAvg model by a proximal term", "Li et al., ICML 2021"
     )
 
     pull: float = Field(1.0, ge=0)

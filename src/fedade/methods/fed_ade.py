@@ -140,12 +140,8 @@ class FedAde(FederatedMethod[FedAdeClient, Shared]):
         if self.normalisation == "ema":
             own |= {name: deployment.parameters[name] for name in norm_layers.statistics_names(deployment)}
         replays = self.replays_rates_of is not None and self.measured_rates
-        return FedAdeClient(
-            own,
-            self._measure.init(deployment),
-            phase_states(deployment, self.optimiser),
-            replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if replays else (),
-        )
+        replayed = replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if replays else ()
+        return FedAdeClient(own, self._measure.init(deployment), phase_states(deployment, self.optimiser), replayed)
 
     def begin_server(self, deployment: Deployment) -> Shared:
         """ψ̄ as deployed; normalisation statistics never travel."""

@@ -15,8 +15,7 @@ class FedAvg(FixedRateBaseline):
     """All layers are shared; a client keeps nothing but what its optimiser remembers."""
 
     about = Card(
-        summary="one model for all clients, averaged over the participants of each round",
-        paper="McMahan et al., AISTATS 2017",
+        "one model for all clients, averaged over the participants of each round", "McMahan et al., AISTATS 2017"
     )
 
     epochs: int = Field(4, ge=0)

@@ -49,9 +49,7 @@ class FedCttaUplink(NamedTuple):
 class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     """Federated continual test-time adaptation, with the constants of the released ablation."""
 
-    about = Card(
-        summary="own steps, then an average with clients whose models answer noise alike", paper="FedCTTA, IJCNN 2025"
-    )
+    about = Card("own steps, then an average with clients whose models answer noise alike", "FedCTTA, IJCNN 2025")
 
     learning_rate: float = Field(1e-5, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()

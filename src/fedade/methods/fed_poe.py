@@ -122,12 +122,8 @@ class FedPoe(FederatedMethod[FedPoeClient, Shared]):
         )
         banked = self._with_snapshot(ctx, judged)
         drawn = draw_experts(banked.bank_weights, uniform(ctx.key, (slots,)))
-        plan = {
-            "learning_rate": rate,
-            "prior": prior,
-            "weight_local": banked.tuned_weights.softmax(-1)[0],
-            "weight_bank": banked.outer_weights.softmax(-1)[1],
-        }
+        own, bank = banked.tuned_weights.softmax(-1)[0], banked.outer_weights.softmax(-1)[1]
+        plan = {"learning_rate": rate, "prior": prior, "weight_local": own, "weight_bank": bank}
         return banked._replace(drawn=drawn), plan
 
     def local_round(self, ctx: RoundContext, state: FedPoeClient, plan: Plan) -> tuple[FedPoeClient, Plan, Shared]:

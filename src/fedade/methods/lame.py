@@ -27,9 +27,7 @@ class Lame(Method[tuple[()]]):
     """Laplacian adjusted maximum-likelihood estimation, with the constants of the released code."""
 
     about = Card(
-        summary="answers of samples that are close in feature space are drawn together",
-        paper="LAME, CVPR 2022",
-        keeps_body=True,
+        "answers of samples that are close in feature space are drawn together", "LAME, CVPR 2022", keeps_body=True
     )
 
     affinity: Literal["rbf", "knn", "linear"] = "rbf"

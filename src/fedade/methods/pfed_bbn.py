@@ -49,10 +49,7 @@ class PfedBbnUplink(NamedTuple):
 class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
     """Personalised federated adaptation with balanced batch normalisation."""
 
-    about = Card(
-        summary="class-balanced statistics; scales averaged with clients whose statistics are alike",
-        paper="pFedBBN, 2025",
-    )
+    about = Card("class-balanced statistics; scales averaged with clients whose statistics are alike", "pFedBBN, 2025")
 
     teacher_momentum: float = Field(0.999, ge=0, le=1)
     """Share of itself that the teacher keeps at a step."""

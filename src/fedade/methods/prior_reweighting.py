@@ -41,9 +41,7 @@ class PriorReweighting(Method[Tensor]):
 class OraclePrior(Method[Tensor]):
     """An upper bound under label shift: sees Q_c^t of the current timestep, which everyone else has to estimate."""
 
-    about = Card(
-        summary="deployed model reweighted by the true class prior", paper="none", oracle=True, keeps_body=True
-    )
+    about = Card("deployed model reweighted by the true class prior", "none", oracle=True, keeps_body=True)
 
     def begin(self, ctx: ClientContext) -> Tensor:
         return ctx.deployment.source_prior

@@ -59,12 +59,11 @@ class Rogd(Method[RogdClient]):
     def observe(self, ctx: ClientContext, state: RogdClient) -> tuple[RogdClient, Plan]:
         """p ← Proj(p - η ∇ℓ(p; q̂))."""
         deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
-        slopes = class_error_slopes(
+        answers, labels = (
             calibrated_probabilities(deployment, deployment.reference_features),
             deployment.reference.labels,
-            state.weights,
-            deployment.source_prior,
         )
+        slopes = class_error_slopes(answers, labels, state.weights, deployment.source_prior)
         descended = state.weights - state.learning_rate * (prior @ slopes)
         weights = project_above(descended, self._floor(deployment))
         return state._replace(weights=weights), {"prior": prior, "learning_rate": state.learning_rate}

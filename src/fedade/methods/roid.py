@@ -41,8 +41,7 @@ class Roid(Method[RoidClient]):
     """Universal test-time adaptation through weight ensembling, diversity weighting and prior correction."""
 
     about = Card(
-        summary="certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm",
-        paper="ROID, WACV 2024",
+        "certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm", "ROID, WACV 2024"
     )
 
     learning_rate: float = Field(1e-3, ge=0)

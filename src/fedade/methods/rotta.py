@@ -42,10 +42,7 @@ class RottaClient(NamedTuple):
 class Rotta(Method[RottaClient]):
     """Robust test-time adaptation, with the published constants."""
 
-    about = Card(
-        summary="slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm",
-        paper="RoTTA, CVPR 2023",
-    )
+    about = Card("slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm", "RoTTA, CVPR 2023")
 
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()

@@ -22,8 +22,7 @@ class Tent(Method[Learner]):
     """Entropy minimisation at test time, with the published constants."""
 
     about = Card(
-        summary="normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm",
-        paper="TENT, ICLR 2021",
+        "normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm", "TENT, ICLR 2021"
     )
 
     learning_rate: float = Field(1e-3, ge=0)

@@ -18,11 +18,7 @@ from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 class Uda(DomainAdaptation):
     """Cross-entropy on the reference set plus λ times the distance of two feature distributions."""
 
-    about = Card(
-        summary="own model, aligns the stream's features with the reference set's",
-        paper="Deep CORAL, 2016",
-        reference=True,
-    )
+    about = Card("own model, aligns the stream's features with the reference set's", "Deep CORAL, 2016", reference=True)
 
     alignment_weight: float = Field(1.0, ge=0)
     """λ."""

@@ -31,7 +31,7 @@ class Unida(DomainAdaptation):
     """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones. A client remembers the
     class prototypes, `[K, d]`."""
 
-    about = Card(summary="own model, adapts to samples of known classes only", paper="prototype UNIDA", reference=True)
+    about = Card("own model, adapts to samples of known classes only", "prototype UNIDA", reference=True)
 
     confidence: float = Field(0.8, ge=0, le=1)
     """Similarity to its prototype from which a sample is known."""

@@ -131,11 +131,8 @@ class CellFolder:
 
     def fail(self, error: BaseException) -> CellStatus:
         reason = " ".join(_reason(error).split())
-        content = {
-            "reason": reason,
-            "traceback": "".join(traceback.format_exception(error)),
-            "resumable": isinstance(error, _PASSING) or isinstance(error.__cause__, _PASSING),
-        }
+        passes = isinstance(error, _PASSING) or isinstance(error.__cause__, _PASSING)
+        content = {"reason": reason, "traceback": "".join(traceback.format_exception(error)), "resumable": passes}
         storage.write_json(self.path / "failure.json", content)
         return CellStatus("failed", reason=reason)
 

@@ -148,13 +148,8 @@ class _Looking:
         uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
         feature = deployment.initial_feature
         nothing = torch.zeros(count, device=feature.device)
-        return Summaries(
-            uniform.expand(count, -1),
-            nothing,
-            feature.expand(count, -1),
-            nothing,
-            self._true_features(ClientModels(deployment, {}, {}), 0),
-        )
+        expected = self._true_features(ClientModels(deployment, {}, {}), 0)
+        return Summaries(uniform.expand(count, -1), nothing, feature.expand(count, -1), nothing, expected)
 
     def _summaries(
         self, clients: Tree, server: Tree, models: ClientModels | None, batch: Batch, timestep: int
@@ -168,13 +163,8 @@ class _Looking:
             feature = dynamics.mean_feature(features)
             feature_floor = dynamics.representation_dynamics(*map(dynamics.mean_feature, _halves(features)))
             true_feature = self._true_features(models, timestep)
-        return Summaries(
-            dynamics.mean_prediction(predictions),
-            dynamics.uncertainty_dynamics(*map(dynamics.mean_prediction, _halves(predictions))),
-            feature,
-            feature_floor,
-            true_feature,
-        )
+        floor = dynamics.uncertainty_dynamics(*map(dynamics.mean_prediction, _halves(predictions)))
+        return Summaries(dynamics.mean_prediction(predictions), floor, feature, feature_floor, true_feature)
 
     def _features(self, models: ClientModels, inputs: Tensor) -> Tensor:
         network = self.oracle.deployment.network
