@@ -11,10 +11,9 @@ from torch import Tensor
 from fedade.adapter.choosing import choose_method, describe, described_method, refuse_undeployed
 from fedade.adapter.judging import DeployedComparison, Monitor
 from fedade.adapter.memory import Counts, Memory, Turn, load_memory, read_description, save_memory
-from fedade.core.context import ClientContext, context_before_first_batch
-from fedade.core.deployment import Deployment
+from fedade.core.context import context_before_first_batch
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method, Plan, Shared, with_rounds
+from fedade.core.method import ClientContext, Deployment, Method, Plan, Shared, with_rounds
 from fedade.core.seeds import Seeds
 from fedade.core.tree import Tree
 from fedade.engine.client import client_context, exchanged_alone, observed, refuse_misshapen, whole_rows

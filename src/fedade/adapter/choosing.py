@@ -5,9 +5,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method
+from fedade.core.method import Deployment, Method
 from fedade.experiments.settings import build_method, explain
 from fedade.methods import METHODS, method_class
 

@@ -7,9 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Plan
+from fedade.core.method import ClientContext, Deployment, Plan
 from fedade.core.tree import Tree
 from fedade.maths.losses import entropy, one_hot
 from fedade.maths.priors.estimators import posterior_mode

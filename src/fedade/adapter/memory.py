@@ -11,7 +11,6 @@ from torch import Tensor
 from fedade.core import storage, tree
 from fedade.core.errors import FedadeError
 from fedade.core.method import Plan, Shared
-from fedade.core.tree import Tree
 
 FORMAT = 3
 """Version of the files; raised when older ones could no longer be read."""
@@ -45,9 +44,9 @@ class Counts:
 class Memory:
     """Replaced as a whole, so that whatever fails leaves the last one as it was."""
 
-    state: Tree
+    state: tree.Tree
     shared: Shared
-    monitor: Tree
+    monitor: tree.Tree
     waiting: Tensor
     """Inputs of small batches that the method has not observed yet."""
     plan: Plan = field(default_factory=dict)

@@ -139,8 +139,11 @@ class FittedMonitor(NamedTuple):
             rehearsed = seen.distance(rehearsal.appearance, rehearsal.prior)
             furthest = rehearsed.amax() if rehearsed.any() else furthest
             weights, uncertainty = _rehearsed(rehearsal, rehearsed, mean, held_out, right)
-        limit = _limit(probabilities[rows], distances, weights, tolerated)
-        near = distances.mean()
+        # What is unsure together is less likely together: the alarm's limit comes from blocks of held-out samples.
+        blocks, near = probabilities[rows], distances.mean()
+        drawn = chances(_measured(blocks, entropy(blocks).mean(-1), distances), weights)
+        excesses = (drawn.mean() - drawn - tolerated).sum(-1)
+        limit = estimation.shortfall_limit(excesses, BLOCKS_TO_FALSE_ALARM)
         return cls(probabilities, labels, mean, weights, uncertainty, none + tolerated, limit, seen, near, furthest)
 
     def begin(self) -> MonitorState:
@@ -257,12 +260,6 @@ def _fit_falling(held_out: Tensor, held_out_right: Tensor, measured: Tensor, rig
             used[2:] = False
     constant, slope = confident[0] - usual @ learned[:3], confident[1] - usual[2] * learned[3]
     return torch.cat([torch.stack([constant, slope]), learned])
-
-
-def _limit(blocks: Tensor, distances: Tensor, weights: Tensor, tolerated: float) -> Tensor:
-    """Limit of the alarm's sum, from blocks of held-out samples: what is unsure together is less likely together."""
-    drawn = chances(_measured(blocks, entropy(blocks).mean(-1), distances), weights)
-    return estimation.shortfall_limit((drawn.mean() - drawn - tolerated).sum(-1), BLOCKS_TO_FALSE_ALARM)
 
 
 def _latest(ring: Tensor, values: Tensor) -> Tensor:

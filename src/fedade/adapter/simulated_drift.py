@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from fedade.adapter.appearance import HeldOutAppearance
-from fedade.core.context import ClientContext, context_before_first_batch
-from fedade.core.deployment import Deployment
-from fedade.core.method import Method
+from fedade.core.context import context_before_first_batch
+from fedade.core.method import ClientContext, Deployment, Method
 from fedade.core.seeds import Seeds
 from fedade.data.disturbances import disturbed
 

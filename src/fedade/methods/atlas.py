@@ -72,12 +72,13 @@ class Atlas(Method[AtlasClient]):
         examination = last_layers.reference_examination(deployment, prior)
         radius = _norm(last_layers.last_layer(deployment))
 
-        def risk(head: dict[str, Tensor]) -> Tensor:
-            return last_layers.loss(deployment, head, examination)
-
         def step(head: dict[str, Tensor], step_size: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-            gradient, value = grad_and_value(risk)(head)
-            return _project({name: head[name] - step_size * gradient[name] for name in head}, radius), value
+            gradient, value = grad_and_value(lambda own: last_layers.loss(deployment, own, examination))(head)
+            moved = {name: head[name] - step_size * gradient[name] for name in head}
+            norm = _norm(moved)
+            # To the nearest head in the ball that the deployed head touches
+            scale = torch.where(norm > radius, radius / torch.where(norm > radius, norm, 1), 1)
+            return {name: scale * tensor for name, tensor in moved.items()}, value
 
         heads, risks = vmap(step)(state.heads, state.step_sizes)
         hedge_rate = self.hedge_rate or 2 * math.sqrt(math.log(len(risks)) / self.horizon)
@@ -109,13 +110,6 @@ class Atlas(Method[AtlasClient]):
 
 def _norm(head: dict[str, Tensor]) -> Tensor:
     return torch.stack([value.square().sum() for value in head.values()]).sum().sqrt()
-
-
-def _project(head: dict[str, Tensor], radius: Tensor) -> dict[str, Tensor]:
-    """The nearest head in the ball of a radius about 0."""
-    norm = _norm(head)
-    scale = torch.where(norm > radius, radius / torch.where(norm > radius, norm, 1), 1)
-    return {name: scale * value for name, value in head.items()}
 
 
 def single_step_size(diameter: Scalar, gradient_bound: Scalar, horizon: int) -> Float[Tensor, " 1"]:

@@ -149,7 +149,12 @@ class Training:
         layout = Layout.by_name(moving)
         vector = layout.join(moving)
         pace = None if self.paces == EVEN else layout.join(self.paces.of(moving, self.deployment.split))
-        pull = self._pull(layout, moving) if self.anchor else None
+        if self.anchor:  # how strongly every entry is pulled, and where to
+            personal, deployed = self.deployment.split.personal_part(moving), self.deployment.parameters
+            strengths = {
+                name: torch.full_like(value, self.anchor * (name in personal)) for name, value in moving.items()
+            }
+            strength, rest = layout.join(strengths), layout.join({name: deployed[name] for name in moving})
         for step in steps:
             gradient, seen = grad(
                 lambda joined, step=step, fixed=statistics: loss(layout.named(joined) | fixed, step, self.prior),
@@ -157,19 +162,13 @@ class Training:
             )(vector)
             if at_rest is not None:
                 gradient = gradient - at_rest
-            if pull is not None:
-                gradient = gradient + pull[0] * (vector - pull[1])
+            if self.anchor:
+                gradient = gradient + strength * (vector - rest)
             direction, state = self.optimiser.direction(vector, gradient, state)
             vector = torch.addcmul(vector, self.rate, direction if pace is None else direction * pace, value=-1)
             statistics = statistics | follow(statistics, seen, self.momentum)
         moved = layout.named(vector) | statistics
         return {name: moved[name] for name in start}, state
-
-    def _pull(self, layout: Layout, moving: Parameters) -> tuple[Tensor, Tensor]:
-        """Strength of the pull on every entry, and where to."""
-        personal, deployed = self.deployment.split.personal_part(moving), self.deployment.parameters
-        strength = {name: torch.full_like(value, self.anchor * (name in personal)) for name, value in moving.items()}
-        return layout.join(strength), layout.join({name: deployed[name] for name in moving})
 
     @property
     def _draws_reference(self) -> bool:

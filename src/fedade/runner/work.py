@@ -18,7 +18,6 @@ from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.threads import release_memory
-from fedade.core.trace import Rows
 from fedade.core.version import __version__
 from fedade.data.locate import search_path
 from fedade.engine.clock import Federation
@@ -156,7 +155,7 @@ class Worker:
         alone = experiment.protocol.model_copy(update={"scored_clients": None, "score_fresh": False})
         simulated = experiment.model_copy(update={"protocol": alone})
 
-        def run(candidate: Method, scenario: Scenario) -> Rows:
+        def run(candidate: Method, scenario: Scenario) -> trace.Rows:
             with tempfile.TemporaryDirectory() as folder:
                 clock = build_clock(simulated, [Federation(scenario, Seeds(SEED), candidate)], Path(folder))
                 return collect(list(clock.advance(clock.beginning())))

@@ -12,7 +12,6 @@ from fedade.core import tree
 from fedade.core.deployment import Deployment
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
-from fedade.core.tree import Tree
 from fedade.theory.equations.convergence import largest_singular_value
 
 GRADIENT_SAMPLES = 64
@@ -43,10 +42,6 @@ class ClientModels(NamedTuple):
         """Whether anything differs, or may differ, from what was deployed."""
         return bool(self.own or self.shared)
 
-    @property
-    def has_common_body(self) -> bool:
-        return not any(name.startswith("body.") for name in self.own)
-
     def trainable(self, clients: int) -> dict[str, Tensor]:
         """What gradient steps may move, of every client, `[c, ...]`."""
         common = {**self.deployment.parameters, **self.shared}
@@ -62,7 +57,7 @@ class ClientModels(NamedTuple):
         return lengths
 
 
-def client_models(deployment: Deployment, clients: Tree, server: Tree) -> ClientModels | None:
+def client_models(deployment: Deployment, clients: tree.Tree, server: tree.Tree) -> ClientModels | None:
     """The models of the clients whose states these are; None where a state holds several candidates.
 
     A tensor belongs to the model if its place in the state ends with a parameter's name and it has its shape. Teachers
@@ -73,7 +68,7 @@ def client_models(deployment: Deployment, clients: Tree, server: Tree) -> Client
     return None if shared is None or own is None else ClientModels(deployment, shared, own)
 
 
-def _parameters(deployment: Deployment, state: Tree, axes: int) -> dict[str, Tensor] | None:
+def _parameters(deployment: Deployment, state: tree.Tree, axes: int) -> dict[str, Tensor] | None:
     parameters: dict[str, Tensor] = {}
     for place, leaf in tree.to_named(state, "").items():
         for name, deployed in deployment.parameters.items():

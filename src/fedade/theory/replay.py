@@ -12,7 +12,6 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.context import context_before_first_batch
 from fedade.core.scenario import Batch
-from fedade.core.tree import Tree
 from fedade.engine.clock import Clock, World
 from fedade.engine.steps import ClientMap
 from fedade.maths.signals import dynamics
@@ -120,12 +119,12 @@ class _Looking:
         self.slopes.append(land.slopes())
         return land
 
-    def _standing(self, world: World) -> tuple[Tree, Tree, ClientModels | None]:
+    def _standing(self, world: World) -> tuple[tree.Tree, tree.Tree, ClientModels | None]:
         """States of the observed clients and of the server, of the only federation, and the models in them."""
         clients, server = tree.take(tree.take(world.clients, 0), self.rows), tree.take(world.server, 0)
         return clients, server, client_models(self.oracle.deployment, clients, server)
 
-    def _predictions(self, clients: Tree, server: Tree, inputs: Tensor) -> Tensor:
+    def _predictions(self, clients: tree.Tree, server: tree.Tree, inputs: Tensor) -> Tensor:
         method, before = self.clock.method, context_before_first_batch(self.oracle.deployment)
         predictions: Tensor = self.probing(
             lambda client, own: method.predict(replace(before, inputs=own, shared=server, passes={}), client),
@@ -134,7 +133,7 @@ class _Looking:
         )
         return predictions.float()
 
-    def _measure(self, clients: Tree, server: Tree, timestep: int) -> None:
+    def _measure(self, clients: tree.Tree, server: tree.Tree, timestep: int) -> None:
         if timestep not in self.times:
             return
         batch = self.oracle.fresh(timestep)
@@ -152,7 +151,7 @@ class _Looking:
         return Summaries(uniform.expand(count, -1), nothing, feature.expand(count, -1), nothing, expected)
 
     def _summaries(
-        self, clients: Tree, server: Tree, models: ClientModels | None, batch: Batch, timestep: int
+        self, clients: tree.Tree, server: tree.Tree, models: ClientModels | None, batch: Batch, timestep: int
     ) -> Summaries:
         predictions = self._predictions(clients, server, batch.inputs)
         unknown = torch.full_like(predictions[:, 0, 0], torch.nan)
@@ -176,7 +175,7 @@ class _Looking:
     def _true_features(self, models: ClientModels, timestep: int) -> Tensor:
         """z̄ of every observed client: class means of the population, weighted by the true prior."""
         views = self.oracle.views(timestep)
-        if models.has_common_body:
+        if not any(name.startswith("body.") for name in models.own):  # one body for all
             common = replace(self.oracle.deployment, parameters=models.model_with({}))
             features = {
                 view: in_chunks(lambda inputs: deployed_features(common, inputs), self.oracle.population(view))
