@@ -60,44 +60,35 @@ def same_bits(trial: MethodTrial) -> None:
 
 
 @dataclass(frozen=True)
-class Relabelled:
-    """The same inputs, other labels and priors."""
+class OtherStreams:
+    """Streams of which something is otherwise: who is asked for, or what comes."""
 
     streams: Streams
+    asked: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda clients: clients
+    drawn: Callable[[Batch], Batch] = lambda batch: batch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.streams, name)
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches with every label the next one."""
-        batch = self.streams.draw(clients, timestep, purpose)
-        return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
+        """The batches of whoever is asked in a client's place, changed."""
+        return self.drawn(self.streams.draw(self.asked(clients), timestep, purpose))
+
+
+def _relabelled(batch: Batch) -> Batch:
+    """The same inputs, with every label the next one."""
+    return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
 
 
 def hidden_labels_stay_hidden(trial: MethodTrial) -> None:
     """Hidden labels change the score and nothing else, unless the card says oracle."""
     usual, honest = trial.scenarios.usual, trial.usual_run.rows
-    relabelled: Any = Relabelled(usual.streams)
+    relabelled: Any = OtherStreams(usual.streams, drawn=_relabelled)
     other = run(trial.method, replace(usual, streams=relabelled))
     scores = zip(honest, other, strict=True)
     require(any((one["accuracy_post"] != two["accuracy_post"]).any() for one, two in scores), "labels change no score")
     if not trial.method.card.oracle:
         require_same_rows(honest, other, "what a method does depends on hidden labels", but=SCORES)
-
-
-@dataclass(frozen=True)
-class Permuted:
-    """The same clients in another order."""
-
-    streams: Streams
-    order: NDArray[np.int64]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.streams, name)
-
-    def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches of whoever stands in a client's place."""
-        return self.streams.draw(self.order[clients], timestep, purpose)
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ def clients_are_symmetric(trial: MethodTrial) -> None:
     """Permuting clients permutes the results."""
     usual, order = trial.scenarios.usual, np.array([3, 1, 0, 2])
     straight = run(trial.method, usual, participation=1.0)
-    streams: Any = Permuted(usual.streams, order)
+    streams: Any = OtherStreams(usual.streams, asked=lambda clients: order[clients])
     references = usual.references
     if references is not None:
         references = references._replace(rows=references.rows[torch.from_numpy(order)])

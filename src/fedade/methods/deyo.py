@@ -13,13 +13,21 @@ import math
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tokens import PADDING
 from fedade.maths.counter import uniform
 from fedade.maths.losses import entropy, entropy_from_logits
 from fedade.parts.augmentation import refuse_without_views
-from fedade.parts.norm_layers import batch_logits, masked_mean, norm_learner, own_batch_logits, plan_with_reliable, step
+from fedade.parts.norm_layers import (
+    batch_logits,
+    masked_mean,
+    moved,
+    norm_learner,
+    own_batch_logits,
+    plan_with_reliable,
+)
 from fedade.parts.optimisers import AdamOptimiser, Learner
 
 
@@ -57,12 +65,11 @@ class Deyo(Method[Learner]):
         trusted = (sizes < self.reliable_entropy * scale) & (lost > self.least_loss)
         weights = torch.exp(self.weight_entropy * scale - sizes) + torch.exp(lost)
 
-        def loss(own: dict[str, Tensor]) -> tuple[Tensor, tuple[()]]:
-            found = entropy_from_logits(batch_logits(deployment, own, ctx.inputs))
-            return masked_mean(weights * found, trusted), ()
+        def loss(own: dict[str, Tensor]) -> Tensor:
+            return masked_mean(weights * entropy_from_logits(batch_logits(deployment, own, ctx.inputs)), trusted)
 
         plan = plan_with_reliable(self.learning_rate, trusted, sizes)
-        return step(state, loss, self.optimiser, self.learning_rate, trusted.any()), plan
+        return moved(state, grad(loss)(state.own), self.optimiser, self.learning_rate, trusted.any()), plan
 
     def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
         return own_batch_logits(ctx, state.own).softmax(-1)

@@ -23,9 +23,6 @@ class Uda(DomainAdaptation):
     alignment_weight: float = Field(1.0, ge=0)
     """λ."""
 
-    def begin(self, ctx: ClientContext) -> AdaptingClient:
-        return self.first_state(ctx.deployment, ())
-
     def observe(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Plan]:
         """`steps` steps on pairs of batches; the trace gets the distance that the last one met."""
         state, rate, distance = self.adapt(ctx, state)

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedade.core.method import Card, ClientContext, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Plan
 from fedade.maths.losses import class_means, class_totals, entropy_from_logits
 from fedade.maths.signals.dynamics import directions
 from fedade.parts.composition import own_model
@@ -42,12 +42,9 @@ class Unida(DomainAdaptation):
     separation: float = Field(0.05, ge=0)
     """Weight of the entropy separation."""
 
-    def begin(self, ctx: ClientContext) -> AdaptingClient:
-        deployment = ctx.deployment
-        labels = deployment.reference.labels
-        features = deployment.network.summarise(deployment.reference_features)
-        every = features.new_ones(len(labels))
-        return self.first_state(deployment, class_means(directions(features), labels, every, deployment.num_classes))
+    def first_memory(self, deployment: Deployment) -> Tensor:
+        labels, features = deployment.reference.labels, deployment.network.summarise(deployment.reference_features)
+        return class_means(directions(features), labels, features.new_ones(len(labels)), deployment.num_classes)
 
     def observe(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Plan]:
         """`steps` steps on pairs of batches; the prototypes then take in the whole batch."""

@@ -47,9 +47,13 @@ class DomainAdaptation(Method[AdaptingClient]):
     """Labelled samples in a step, and as many unlabelled ones."""
     optimiser: Optimiser = Optimiser()
 
-    def first_state(self, deployment: Deployment, memory: Tree) -> AdaptingClient:
-        own = trainable(deployment)
-        return AdaptingClient(own, memory, self.optimiser.start(own))
+    def first_memory(self, deployment: Deployment) -> Tree:
+        """What is remembered before the first batch."""
+        return ()
+
+    def begin(self, ctx: ClientContext) -> AdaptingClient:
+        own = trainable(ctx.deployment)
+        return AdaptingClient(own, self.first_memory(ctx.deployment), self.optimiser.start(own))
 
     @abstractmethod
     def stream_loss(self, embedded: Embedded, memory: Tree) -> tuple[Tensor, Tensor]:

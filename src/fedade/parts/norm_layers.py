@@ -1,27 +1,23 @@
 """Normalisation layers at test time: their running statistics, their scales and shifts, and steps on these."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import ClientContext, Deployment, Plan
 from fedade.core.normalisation import FROZEN, Frozen, Mixed, RecordingStatistics, Statistics
 from fedade.core.split import Parameters
-from fedade.core.tree import Tree, choose
+from fedade.core.tree import choose
 from fedade.parts.composition import trainable
 from fedade.parts.optimisers import Learner, Optimiser
 
 NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
 """Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
-
-Loss = Callable[[dict[str, Tensor]], tuple[Tensor, Tree]]
-"""From tensors that move to a loss, and what else it found."""
 
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
@@ -132,12 +128,6 @@ def plan_with_reliable(rate: float, reliable: Tensor, like: Tensor) -> Plan:
 def masked_mean(values: Tensor, wanted: Tensor) -> Tensor:
     """Mean of the wanted values; 0 where there is none."""
     return torch.where(wanted, values, 0.0).sum() / wanted.sum().clamp_min(1)
-
-
-def step(learner: Learner, loss: Loss, optimiser: Optimiser, rate: float, wanted: Tensor | None = None) -> Learner:
-    """A learner after one step on a loss, its optimiser's memory included; as it was where no step is wanted."""
-    slopes, _ = grad(loss, has_aux=True)(learner.own)
-    return moved(learner, slopes, optimiser, rate, wanted)
 
 
 def moved(
