@@ -123,7 +123,11 @@ class Worker:
         federations, kept = [], []
         for place in places:
             schedule, seed = place.cell.experiment.scenario.schedule, place.cell.seed
-            method, constants = self._fitted(_method(place), experiment, testbed)
+            method, constants = _method(place), {}
+            if method.constants == "calibrated":
+                tuning = self.tuning(method, experiment, testbed)
+                method = fitted(method, tuning)
+                constants = {"constants": json.dumps(tuning.chosen, sort_keys=True)}
             federations.append(Federation(testbed.scenario(schedule, seed), Seeds(seed), method))
             settings = method.model_dump(mode="json", exclude={"measured_rates"})
             kept.append(CheckpointPlace(place.path, place.cell.method, seed, settings))
@@ -139,15 +143,6 @@ class Worker:
             for number, cell in enumerate(cells):
                 self.listener.on_rows(cell, world.timestep, partial(collect, [rows], number))
         checkpoints.finish(world)
-
-    def _fitted(
-        self, method: Method, experiment: Experiment, testbed: Testbed | OwnTestbed
-    ) -> tuple[Method, dict[str, str]]:
-        """The method with calibrated constants where it asks for them, and a record of which."""
-        if method.constants == "set":
-            return method, {}
-        tuning = self.tuning(method, experiment, testbed)
-        return fitted(method, tuning), {"constants": json.dumps(tuning.chosen, sort_keys=True)}
 
     def tuning(self, method: Method, experiment: Experiment, testbed: Testbed | OwnTestbed | None = None) -> Tuning:
         """Constants of a method for an experiment's deployment, from the store or found now on simulated drift."""
