@@ -19,15 +19,9 @@ from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tokens import PADDING
 from fedade.maths.counter import uniform
 from fedade.maths.losses import entropy, entropy_from_logits
+from fedade.parts import norm_layers
 from fedade.parts.augmentation import refuse_without_views
-from fedade.parts.norm_layers import (
-    batch_logits,
-    masked_mean,
-    moved,
-    norm_learner,
-    own_batch_logits,
-    plan_with_reliable,
-)
+from fedade.parts.norm_layers import batch_logits, norm_learner, own_batch_logits
 from fedade.parts.optimisers import AdamOptimiser, Learner
 
 
@@ -66,10 +60,11 @@ class Deyo(Method[Learner]):
         weights = torch.exp(self.weight_entropy * scale - sizes) + torch.exp(lost)
 
         def loss(own: dict[str, Tensor]) -> Tensor:
-            return masked_mean(weights * entropy_from_logits(batch_logits(deployment, own, ctx.inputs)), trusted)
+            found = entropy_from_logits(batch_logits(deployment, own, ctx.inputs))
+            return norm_layers.masked_mean(weights * found, trusted)
 
-        plan = plan_with_reliable(self.learning_rate, trusted, sizes)
-        return moved(state, grad(loss)(state.own), self.optimiser, self.learning_rate, trusted.any()), plan
+        plan = norm_layers.plan_with_reliable(self.learning_rate, trusted, sizes)
+        return norm_layers.moved(state, grad(loss)(state.own), self.optimiser, self.learning_rate, trusted.any()), plan
 
     def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
         return own_batch_logits(ctx, state.own).softmax(-1)

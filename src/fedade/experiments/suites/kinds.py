@@ -4,17 +4,8 @@ results hang on it."""
 
 from collections.abc import Sequence
 
-from fedade.experiments.suites.grid import (
-    PAPER,
-    PAPER_SCHEDULES,
-    PRINTED_ROW,
-    ROWS,
-    YARDSTICKS,
-    Block,
-    Suite,
-    SuiteRow,
-    plain_rows,
-)
+from fedade.experiments.suites import grid
+from fedade.experiments.suites.grid import PAPER_SCHEDULES, YARDSTICKS, Block, Suite, SuiteRow, plain_rows
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""
@@ -22,7 +13,7 @@ KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 SAMPLES, FEW_SAMPLES = 50, 10
 
 _UNSUPERVISED = (
-    *PAPER,
+    *grid.PAPER,
     *plain_rows("prior-bbse", "prior-em", "flh-ftl", "bn-adapt"),
     SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
     *plain_rows("tent", "sar", "cotta", "atp", "fed-ade-plus"),
@@ -127,16 +118,16 @@ def _fed_ade_block(kind: str, *rows: SuiteRow, labelled: int = LABELLED, epochs:
     preset = "cifar10-c" if kind == "covariate" else "cifar10-label"
     scenario = {"kind": kind, "reference_size": labelled, "pretraining": {"epochs": epochs}}
     changes = {"scenario": scenario, "method": {"fed-ade": {"batch_size": labelled}}}
-    both = (*YARDSTICKS, ROWS["fed-ade"], *rows)
+    both = (*YARDSTICKS, grid.ROWS["fed-ade"], *rows)
     return Block((preset,), both, _schedules(kind), changes, varied={"labelled": labelled, "epochs": epochs})
 
 
 _BLOCKS = (
-    _fed_ade_block("label", *_RATES, PRINTED_ROW, *_TRACKERS),
-    _fed_ade_block("label", PRINTED_ROW, labelled=FEW_LABELLED),
-    _fed_ade_block("none", PRINTED_ROW),
-    _fed_ade_block("label", PRINTED_ROW, epochs=FEW_EPOCHS),
-    _fed_ade_block("covariate", PRINTED_ROW),
+    _fed_ade_block("label", *_RATES, grid.PRINTED_ROW, *_TRACKERS),
+    _fed_ade_block("label", grid.PRINTED_ROW, labelled=FEW_LABELLED),
+    _fed_ade_block("none", grid.PRINTED_ROW),
+    _fed_ade_block("label", grid.PRINTED_ROW, epochs=FEW_EPOCHS),
+    _fed_ade_block("covariate", grid.PRINTED_ROW),
 )
 
 # Results with seeds 0 to 4 were seen while the search for constants was made.

@@ -5,18 +5,8 @@ from collections.abc import Sequence
 
 from fedade.experiments.presets import PRINTED
 from fedade.experiments.settings import Settings
-from fedade.experiments.suites.grid import (
-    EXTRA,
-    PAPER,
-    PRINTED_ROW,
-    PRINTED_TEXTS_ROW,
-    ROWS,
-    TUNED,
-    YARDSTICKS,
-    Block,
-    Suite,
-    SuiteRow,
-)
+from fedade.experiments.suites import grid
+from fedade.experiments.suites.grid import ROWS, YARDSTICKS, Block, Suite, SuiteRow
 from fedade.reporting.names import ESTIMATORS, MEASURES, PAPER_BOUNDS
 
 BENCHMARKS = ("tiny-imagenet-label", "cifar10-label", "cifar10-c", "cifar100-c")
@@ -33,20 +23,20 @@ TABLE1 = Suite(
     "table1",
     "every method on every benchmark; CIFAR-100 under label shift is ours",
     (
-        Block((*BENCHMARKS, "cifar100-label"), (*PAPER, PRINTED_ROW, *TUNED, *EXTRA)),
-        Block(("lama-label",), (*PAPER, PRINTED_TEXTS_ROW, *TUNED, *EXTRA)),
+        Block((*BENCHMARKS, "cifar100-label"), (*grid.PAPER, grid.PRINTED_ROW, *grid.TUNED, *grid.EXTRA)),
+        Block(("lama-label",), (*grid.PAPER, grid.PRINTED_TEXTS_ROW, *grid.TUNED, *grid.EXTRA)),
     ),
 )
 TABLE2 = Suite(
     "table2",
     "CIFAR-10 after uneven pre-training, Gaussian and exponential",
-    [_after(source, ("cifar10-label",), *_SECOND, *TUNED) for source in ("gaussian", "exponential")],
+    [_after(source, ("cifar10-label",), *_SECOND, *grid.TUNED) for source in ("gaussian", "exponential")],
 )
 TABLE_GAUSSIAN, TABLE_EXPONENTIAL = (
     Suite(
         f"table-{source}",
         f"appendix: every image benchmark after {named} pre-training",
-        [_after(source, BENCHMARKS, *PAPER)],
+        [_after(source, BENCHMARKS, *grid.PAPER)],
     )
     for source, named in (("gaussian", "Gaussian"), ("exponential", "exponential"))
 )
