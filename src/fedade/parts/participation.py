@@ -11,6 +11,7 @@ from torch import Tensor
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
 from fedade.parts.composition import own_model, own_prediction, trainable, trainable_part, trainable_personal
+from fedade.parts.norm_layers import statistics_names
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
@@ -84,8 +85,10 @@ def joint_step(
 ) -> tuple[dict[str, Tensor], PhaseStates, dict[str, Tensor]]:
     """Lines 11 and 12 (eq:local_joint_update): the client's own tensors, its optimisers' states, and ψ to send.
     `unmoved` are tensors that the client computes with and no step moves, such as statistics."""
-    ctx, trainable = training.ctx, training.deployment.network.trainable()
-    moving = {**ctx.shared, **{name: value for name, value in own.items() if name in trainable}}
+    ctx, names = training.ctx, training.deployment.network.trainable()
+    if training.normalisation is None:  # in training mode statistics follow
+        names |= {*statistics_names(training.deployment)}
+    moving = {**ctx.shared, **{name: value for name, value in own.items() if name in names}}
     moved, state = training.joint(moving, own_model(ctx, {**own, **unmoved}), training.steps(epochs), states.joint)
     kept = {name: moved.get(name, value) for name, value in own.items()}
     return kept, states._replace(joint=state), {name: moved[name] for name in ctx.shared}

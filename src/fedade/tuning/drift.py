@@ -39,6 +39,10 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
     clients = settings.num_clients if settings.supports == "disjoint" else min(CLIENTS, settings.num_clients)
     steps, kind = min(TIMESTEPS, settings.num_timesteps), drift_kind(settings)
     simulated = settings.model_copy(update={"num_clients": clients, "num_timesteps": steps, "kind": kind})
+    paths = np.zeros((clients, steps + 1))  # ω of every client, each by a schedule of its own
+    for client in range(clients):
+        if (name := schedule_of(client)) is not None:
+            paths[client] = client_schedules(simulated.model_copy(update={"schedule": name}), seeds)[client]
     streams = ShiftStreams(
         settings=simulated,
         seeds=seeds,
@@ -46,7 +50,7 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
         rows_by_class=tuple(streamed),
         initial_priors=initial_priors(simulated, seeds, deployment.num_classes),
         target_priors=target_priors(simulated, seeds, deployment.num_classes),
-        schedule=_mixed_schedules(simulated, seeds),
+        schedule=paths,
         corruptions=tuple(STRONGEST),
         device=str(device),
     )
@@ -104,15 +108,6 @@ def _halves(
 def schedule_of(client: int) -> str | None:
     """By which schedule a simulated client's data move, if they do."""
     return SCHEDULES[client % len(SCHEDULES)]
-
-
-def _mixed_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
-    """ω of every client, `[C, T + 1]`, each by a schedule of its own."""
-    weights = np.zeros((settings.num_clients, settings.num_timesteps + 1))
-    for client in range(settings.num_clients):
-        if (name := schedule_of(client)) is not None:
-            weights[client] = client_schedules(settings.model_copy(update={"schedule": name}), seeds)[client]
-    return weights
 
 
 def _disturbed_pool(inputs: Tensor) -> PoolAt:

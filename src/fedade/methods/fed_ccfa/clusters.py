@@ -10,13 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import vmap
 
-from fedade.core.deployment import Deployment
-from fedade.core.errors import FedadeError
 from fedade.core.split import Parameters
 from fedade.maths.losses import weighted_cross_entropy
-from fedade.parts.last_layers import class_rows, last_layer
 
-_WEIGHT_AND_BIAS = 2
 _FEWEST = 3
 """Labelled samples of a class that a client needs to have a say in it, and clients that MADD needs."""
 
@@ -33,17 +29,6 @@ class ClassKnowledge(NamedTuple):
     classifier: dict[str, Tensor]
     anchors: Tensor
     known: Tensor
-
-
-def linear_classifier(deployment: Deployment, method: str) -> dict[str, Tensor]:
-    """The last layer, where it has one row per class."""
-    classifier = last_layer(deployment)
-    if class_rows(deployment) is None or len(classifier) != _WEIGHT_AND_BIAS:
-        raise FedadeError(
-            f"{method}: the head of {deployment.network.name!r} holds {', '.join(sorted(classifier))}; rows of "
-            "classifiers are compared, so use a model whose last layer is linear, with a bias"
-        )
-    return classifier
 
 
 def within_clusters(

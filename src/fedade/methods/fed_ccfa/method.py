@@ -16,14 +16,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedade.core.errors import FedadeError
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.split import Parameters, average
 from fedade.maths import losses
 from fedade.maths.counter import uniform
 from fedade.maths.priors.reweighting import reweight
-from fedade.methods.fed_ccfa.clusters import ClassKnowledge, alignment_loss, linear_classifier, within_clusters
+from fedade.methods.fed_ccfa.clusters import ClassKnowledge, alignment_loss, within_clusters
 from fedade.parts.composition import effective, own_prediction, trainable
-from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
+from fedade.parts.last_layers import class_rows, classified, last_layer, seen_by_last_layer
 from fedade.parts.objectives import LabelSource
 from fedade.parts.optimisers import WHOLE, Minibatch, Minibatches, Optimiser, OptimiserState, descend
 from fedade.parts.participation import fixed_plan
@@ -105,9 +106,13 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
         """No anchors yet; they come from the first exchange."""
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
-        classifier = linear_classifier(deployment, "fed-ccfa")
-        weight = next(value for name, value in classifier.items() if name.endswith("weight"))
-        nothing, start = torch.zeros_like(weight), self.optimiser.start
+        classifier, rows = last_layer(deployment), class_rows(deployment)
+        if rows is None or len(classifier) != 2:  # not a weight and a bias
+            raise FedadeError(
+                f"fed-ccfa: the head of {deployment.network.name!r} holds {', '.join(sorted(classifier))}; rows of "
+                "classifiers are compared, so use a model whose last layer is linear, with a bias"
+            )
+        nothing, start = torch.zeros_like(rows), self.optimiser.start
         states = (start(classifier), start(self.begin_server(deployment)))
         return FedCcfaClient(classifier, nothing, nothing[:, 0] > 0, *states)
 
