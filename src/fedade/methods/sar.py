@@ -61,7 +61,8 @@ class Sar(Method[SarClient]):
 
     def begin(self, ctx: ClientContext) -> SarClient:
         learner = norm_layers.norm_learner(ctx.deployment, "sar", self._with_momentum, self.include_last_stage)
-        return SarClient(learner, *2 * (torch.zeros_like(ctx.deployment.accuracy),))
+        zero = torch.zeros_like(ctx.deployment.accuracy)
+        return SarClient(learner, zero, zero)
 
     def observe(self, ctx: ClientContext, state: SarClient) -> tuple[SarClient, Plan]:
         """The two passes of SAM, each on the samples that are reliable in it, then the check for a collapse. Without a
@@ -88,8 +89,8 @@ class Sar(Method[SarClient]):
         moved = SarClient(*choose(second.any(), SarClient(learner, running, state.losses + 1), state))
         least = self.reset_loss * math.log(ctx.deployment.num_classes) / math.log(_IMAGENET_CLASSES)
         collapsed = (moved.losses > 0) & (moved.running_loss < least)
-        deployed = {name: ctx.deployment.parameters[name] for name in own}
-        afresh = SarClient(Learner(deployed, self._with_momentum.start(deployed)), *2 * (torch.zeros_like(mean),))
+        deployed, zero = {name: ctx.deployment.parameters[name] for name in own}, torch.zeros_like(mean)
+        afresh = SarClient(Learner(deployed, self._with_momentum.start(deployed)), zero, zero)
         after = choose(collapsed, afresh, moved)
         plan = norm_layers.plan_with_reliable(self.learning_rate, second, mean)
         return after, plan | {"reset": collapsed.to(mean.dtype)}
