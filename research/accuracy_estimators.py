@@ -19,17 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedade.adapter.accuracy_estimation import (
+from accuracy_baselines import (
     accuracy_under,
     average_thresholded_confidence,
-    confidence,
-    correct,
     difference_of_confidences,
     isotonic,
     isotonic_chances,
     negative_entropy,
     threshold,
 )
+from fedade.adapter.accuracy_estimation import confidence, correct
 from fedade.adapter.appearance import HeldOutAppearance
 from fedade.adapter.monitoring import Estimate, FittedMonitor
 from fedade.adapter.simulated_drift import Rehearsal

@@ -7,22 +7,24 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import vmap
 
-from fedade.adapter.accuracy_estimation import (
+from accuracy_baselines import (
     accuracy_under,
     average_thresholded_confidence,
+    difference_of_confidences,
+    isotonic,
+    isotonic_chances,
+    negative_entropy,
+    threshold,
+)
+from fedade.adapter.accuracy_estimation import (
     chances,
     confidence,
     correct,
     cumulative_shortfall,
-    difference_of_confidences,
     fit_chances,
     half_width,
-    isotonic,
-    isotonic_chances,
     log_odds,
-    negative_entropy,
     shortfall_limit,
-    threshold,
 )
 
 from ..maths.samples import QUICK, generator, labels, seeds, softmax_batch

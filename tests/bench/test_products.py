@@ -12,8 +12,8 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.experiments.identifying import changed_cell
 from fedade.experiments.suites import SUITES
-from fedade.experiments.suites.figures import SIZES
 from fedade.experiments.suites.grid import select
+from fedade.experiments.suites.paper import SIZES
 from fedade.products import suite_products
 from fedade.products.results_file import add_results
 from fedade.products.suite_folder import claim_suite

@@ -154,8 +154,8 @@ def test_methods_for_batch_norm_say_so_once(ran):
 
 @pytest.mark.parametrize("name", ["tent", "sar", "cotta", "atp"])
 def test_they_move_the_scales_of_the_norms(name, scenario):
-    world = final_world(made(name), scenario)
-    moved = world.clients.student if name == "cotta" else world.clients.own
+    clients = final_world(made(name), scenario).clients
+    moved = {"cotta": lambda: clients.student, "sar": lambda: clients.learner.own}.get(name, lambda: clients.own)()
     scales = {key: value for key, value in moved.items() if "norm" in key}
     assert scales
     assert any(not torch.equal(value[0], scenario.deployment.parameters[key]) for key, value in scales.items())

@@ -7,7 +7,7 @@ import torch
 from fedade.core.scenario import Scenario
 from fedade.maths.priors.estimators import confusion_matrix
 from fedade.methods.fth import Fth
-from fedade.methods.oracle_prior import OraclePrior
+from fedade.methods.prior_reweighting import OraclePrior
 from fedade.methods.source import Source
 from fedade.parts.priors import deployed_probabilities
 

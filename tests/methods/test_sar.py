@@ -55,7 +55,7 @@ def test_with_adamw_the_steps_have_no_other_momentum(scenario, observation):
         after(Sar(**settings, sgd_momentum=momentum), scenario.deployment, observation, 2)[0] for momentum in (0, 0.9)
     )
     assert equal(one, other)
-    assert one.state.steps == 2
+    assert one.learner.state.steps == 2
 
 
 def test_without_a_reliable_sample_nothing_moves(scenario, observation):
@@ -79,14 +79,14 @@ def test_the_slope_is_that_of_the_worst_nearby_point(scenario, observation):
     size = torch.cat([slope.flatten() for slope in flat.values()]).norm()
     worst = slopes({name: value + 0.05 * flat[name] / size for name, value in start.items()})
     client, _ = after(method, deployment, observation)
-    for name, value in client.own.items():
+    for name, value in client.learner.own.items():
         torch.testing.assert_close(value, start[name] - 0.1 * worst[name], atol=1e-5, rtol=1e-4)
     plain, _ = after(method.model_copy(update={"sharpness_radius": 0.0}), deployment, observation)
-    assert not equal(plain.own, client.own)
+    assert not equal(plain.learner.own, client.learner.own)
 
 
 def test_the_last_stage_stays(scenario):
-    names = begin(Sar(), scenario.deployment).own.keys()
+    names = begin(Sar(), scenario.deployment).learner.own.keys()
     assert {deployed.numel() for name, deployed in scenario.deployment.parameters.items() if name in names} == {16}
 
 
@@ -98,7 +98,7 @@ def test_a_collapsed_client_returns_to_the_deployed_model(scenario, observation)
     moving, plan = after(Sar(**FAST, reset_loss=0.0), scenario.deployment, observation, 2)
     assert plan["reset"] == 0
     assert moving.losses == 2
-    assert not equal(moving.own, client.own)
+    assert not equal(moving.learner.own, client.learner.own)
 
 
 def test_a_model_without_norm_layers_is_refused(scenario):

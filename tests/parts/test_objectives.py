@@ -5,14 +5,15 @@ from hypothesis import strategies as st
 from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import reweight
 from fedade.parts.objectives import OBJECTIVES, Material
+from fedade.parts.optimisers import WHOLE
 
 distributions = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda p: torch.tensor(p).double() / sum(p))
 some_logits = st.lists(st.floats(-5, 5), min_size=12, max_size=12).map(lambda z: torch.tensor(z).double().reshape(3, 4))
 
 
 def loss(name, logits, prior, source_prior):
-    material = Material(lambda _, rows: logits if rows is None else logits[rows], torch.arange(4), prior, source_prior)
-    return OBJECTIVES[name].loss(material, None)
+    material = Material(lambda _, rows: logits[rows], torch.arange(4), prior, source_prior)
+    return OBJECTIVES[name].loss(material, WHOLE)
 
 
 @settings(max_examples=50, deadline=None)

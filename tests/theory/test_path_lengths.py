@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedade.theory.equations.path_lengths import (
+from fedade.theory.equations.regret_bound import (
     cosine_path_length,
     l1_path_length,
     smallest_singular_value,

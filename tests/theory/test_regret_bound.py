@@ -7,8 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedade.theory.equations.path_lengths import l1_path_length, smallest_singular_value
-from fedade.theory.equations.regret_bound import BoundConstants, BoundTerms, bound_terms, dynamic_regret
+from fedade.theory.equations.regret_bound import (
+    BoundConstants,
+    BoundTerms,
+    bound_terms,
+    dynamic_regret,
+    l1_path_length,
+    smallest_singular_value,
+)
 
 from ..maths.samples import generator
 

@@ -1,14 +1,6 @@
-"""Accuracy without labels, from a labelled held-out set.
+"""Accuracy without labels, from a labelled held-out set: chances of being right, and an alarm where they fall short.
 
 Axes: *C any leading axes, m held-out samples, n samples, K classes, d measurements of a sample.
-
-Each estimator is fitted on the held-out set and then read on a stream. All are exact on the held-out set itself; they
-differ in what they assume to stay the same while the law moves:
-
-* the share of errors below a confidence (ATC: Garg et al., 2022);
-* the gap between confidence and accuracy (DoC: Guillory et al., 2021);
-* the meaning of a confidence (CBPE of NannyML; Platt, 1999, with more measurements than the confidence);
-* the accuracy on each class (BBSE's assumption: Lipton et al., 2018).
 """
 
 import math
@@ -16,8 +8,6 @@ import math
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-from fedade.maths.priors.reweighting import reweight
 
 _NEWTON_STEPS = 30
 _STEP_LENGTHS = torch.tensor([1.0, 0.5, 0.25, 0.1, 0.01, 0.0]).unsqueeze(-1)
@@ -32,51 +22,8 @@ def correct(probabilities: Float[Tensor, "*C n K"], labels: Int[Tensor, "*C n"])
 
 
 def confidence(probabilities: Float[Tensor, "*C n K"]) -> Float[Tensor, "*C n"]:
-    """Probability of the predicted class: the score that ATC calls MC."""
+    """Probability of the predicted class: the score that ATC calls MC (Garg et al., 2022)."""
     return probabilities.amax(-1)
-
-
-def negative_entropy(probabilities: Float[Tensor, "*C n K"]) -> Float[Tensor, "*C n"]:
-    """Σ p log p: the score that ATC calls NE."""
-    terms: Tensor = torch.special.xlogy(probabilities, probabilities)
-    return terms.sum(-1)
-
-
-def threshold(scores: Float[Tensor, " m"], right: Bool[Tensor, " m"]) -> Float[Tensor, ""]:
-    """ATC's threshold: as many held-out scores lie below it as there are errors; infinite if all are wrong."""
-    ascending = torch.cat([scores.sort().values, scores.new_full((1,), math.inf)])
-    return ascending[(~right).sum()]
-
-
-def average_thresholded_confidence(scores: Float[Tensor, "*C n"], limit: Float[Tensor, ""]) -> Float[Tensor, "*C"]:
-    """ATC: the share of scores that reach the threshold (Garg et al., 2022, eq. 1)."""
-    return (scores >= limit).to(scores.dtype).mean(-1)
-
-
-def difference_of_confidences(
-    confidences: Float[Tensor, "*C n"], held_out_confidence: Float[Tensor, "*C"], held_out_accuracy: Float[Tensor, "*C"]
-) -> Float[Tensor, "*C"]:
-    """DoC: held-out accuracy plus the change of the mean confidence (Guillory et al., 2021), cut to [0, 1]."""
-    return (held_out_accuracy + confidences.mean(-1) - held_out_confidence).clamp(0, 1)
-
-
-def accuracy_under(
-    prior: Float[Tensor, " K"],
-    probabilities: Float[Tensor, "m K"],
-    labels: Int[Tensor, " m"],
-    mean_prediction: Float[Tensor, " K"],
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Accuracy and mean confidence of the held-out data, were classes as frequent as this prior says.
-
-    Σ_k q_k acc_k, where acc_k is the accuracy on class k of the decisions that are corrected for the same prior
-    (Saerens et al., 2002). A class without held-out samples counts as the others do on average.
-    """
-    counts = torch.bincount(labels, minlength=len(prior))
-    corrected = reweight(probabilities, prior, mean_prediction)
-    weights = (prior / counts.clamp(min=1))[labels]
-    weights = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
-    right = correct(corrected, labels).to(weights.dtype)
-    return (weights * right).sum(), (weights * confidence(corrected)).sum()
 
 
 def log_odds(confidences: Float[Tensor, "*C n"]) -> Float[Tensor, "*C n"]:
@@ -122,35 +69,11 @@ def chances(measurements: Float[Tensor, "*C n d"], weights: Float[Tensor, " d"])
     return (measurements @ weights).sigmoid()
 
 
-def isotonic(scores: Float[Tensor, " m"], right: Bool[Tensor, " m"]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-    """Sorted scores and the increasing chances that fit best, by pooling adjacent violators (Ayer et al., 1955)."""
-    order = scores.argsort(stable=True)
-    blocks: list[tuple[float, int]] = []
-    for target in right[order].tolist():
-        mean, size = float(target), 1
-        while blocks and blocks[-1][0] >= mean:
-            before, number = blocks.pop()
-            mean, size = (before * number + mean * size) / (number + size), number + size
-        blocks.append((mean, size))
-    fitted = [mean for mean, size in blocks for _ in range(size)]
-    return scores[order], torch.tensor(fitted, dtype=scores.dtype, device=scores.device)
-
-
-def isotonic_chances(
-    scores: Float[Tensor, "*C n"], knots: tuple[Float[Tensor, " m"], Float[Tensor, " m"]]
-) -> Float[Tensor, "*C n"]:
-    """CBPE: the fitted chance at the nearest knot below, or the first one."""
-    places = torch.searchsorted(knots[0], scores.contiguous(), right=True) - 1
-    return knots[1][places.clamp(min=0)]
-
-
 def half_width(
     spread: Float[Tensor, "*C"], samples: Float[Tensor, "*C"], bias: Float[Tensor, "*C"], quantile: float
 ) -> Float[Tensor, "*C"]:
     """Half of an interval: chance over this many samples, and an error of the estimator that no number removes.
-
-    quantile · √(spread² / n + bias²), with the standard deviations of one sample and of the estimator.
-    """
+    quantile · √(spread² / n + bias²), with the standard deviations of one sample and of the estimator."""
     return quantile * (spread.square() / samples.clamp(min=1) + bias.square()).sqrt()
 
 

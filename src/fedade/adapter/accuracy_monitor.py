@@ -11,9 +11,7 @@ from fedade.adapter.choosing import choose_method
 from fedade.adapter.judging import DeployedComparison, Verdict
 from fedade.adapter.monitoring import FittedMonitor
 from fedade.adapter.simulated_drift import rehearse
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Method, Plan
+from fedade.core.method import ClientContext, Deployment, Method, Plan
 from fedade.core.tree import Tree
 from fedade.engine.client import refuse_misshapen
 from fedade.parts.priors import calibrated_probabilities

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from fedade.adapter.choosing import choose_method, describe, described_method, refuse_undeployed
 from fedade.adapter.judging import DeployedComparison, Monitor
-from fedade.adapter.memory import Memory, Turn, load_memory, read_description, save_memory
-from fedade.core.context import ClientContext, context_before_first_batch
-from fedade.core.deployment import Deployment
+from fedade.adapter.memory import Counts, Memory, Turn, load_memory, read_description, save_memory
+from fedade.core.context import context_before_first_batch
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method, Plan, Shared, with_rounds
+from fedade.core.method import ClientContext, Deployment, Method, Plan, Shared, with_rounds
 from fedade.core.seeds import Seeds
 from fedade.core.tree import Tree
 from fedade.engine.client import client_context, exchanged_alone, observed, refuse_misshapen, whole_rows
@@ -25,42 +24,23 @@ FIRST_POOL = 8
 """Small batches are first learned from when this many samples have come, then whenever their number doubled."""
 
 _MOST = 2**63
-
-_TOLD = ("s", "s_unc", "s_rep", "trust")
+_KEPT = ("seed", "client", "rounds", "pool")
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(Counts):
     """How an adapter is doing; what the method does not tell is None."""
 
-    batches: int
-    """That were answered."""
-    samples: int
-    learned: int
-    """Times that the method learned: once for a batch, or for a pool of small ones."""
-    waiting: int
+    waiting: int = 0
     """Samples of small batches that were answered and not yet learned from."""
-    prior: Tensor | None
+    prior: Tensor | None = None
     """Estimated class frequencies."""
-    s: float | None
-    s_unc: float | None
-    s_rep: float | None
+    s: float | None = None
+    s_unc: float | None = None
+    s_rep: float | None = None
     """Shift signals of the last batch, in [0, 1]: both together, of predictions, of features."""
-    trust: float | None
+    trust: float | None = None
     """How much of the change in normalisation statistics was believed, in [0, 1]."""
-    rolled_back: int
-    """Times that the method's state was given up."""
-    refused: int
-    """Batches that were refused, or answered without learning from them."""
-    reason: str | None
-    """Why the last one was rolled back or refused."""
-    estimated_accuracy: float | None
-    """Share of the last 500 predictions that is right, judged without labels; None without an `AccuracyMonitor`."""
-    accuracy_interval: tuple[float, float] | None
-    """Holds the accuracy nine times in ten."""
-    alarm: bool | None
-    """Whether the model is clearly less accurate than it was on held-out data."""
-    alarm_reason: str | None
 
 
 class Adapter:
@@ -149,16 +129,13 @@ class Adapter:
     def status(self) -> Status:
         """How it is doing."""
         plan, counts = self._memory.plan, self._memory.counts
-        s, s_unc, s_rep, trust = (float(plan[name]) if name in plan else None for name in _TOLD)
-        waiting, prior = len(self._memory.waiting), plan.get("prior")
-        return Status(**vars(counts), waiting=waiting, prior=prior, s=s, s_unc=s_unc, s_rep=s_rep, trust=trust)
+        told: dict[str, Any] = {name: float(plan[name]) for name in ("s", "s_unc", "s_rep", "trust") if name in plan}
+        return Status(**vars(counts), waiting=len(self._memory.waiting), prior=plan.get("prior"), **told)
 
     @torch.no_grad()
     def adopt(self, state: Tree, shared: Shared, plan: Plan, learned: int) -> None:
         """Predict from now on by what the same method learned elsewhere, in `learned` batches: a node of a federation.
-
-        Callers of `predict` in other threads get answers of the old memory or of the new one, never of a mixture.
-        """
+        Callers of `predict` in other threads get answers of the old memory or of the new one, never of a mixture."""
         with self._turn.lock:
             counts = replace(self._memory.counts, learned=learned)
             self._memory = replace(self._memory, state=state, shared=dict(shared), plan=dict(plan), counts=counts)
@@ -170,7 +147,8 @@ class Adapter:
 
     def save(self, path: Path | str) -> None:
         """Store all that was learned, as safetensors; the deployment is stored apart (`Deployment.save`)."""
-        save_memory(Path(path), self._memory, {**describe(self.method), **self._described()})
+        kept = {name: getattr(self, name) for name in _KEPT}
+        save_memory(Path(path), self._memory, {**describe(self.method), **kept, "deployment": self.deployment.digest})
 
     @classmethod
     def load(
@@ -183,27 +161,20 @@ class Adapter:
             raise FedadeError(
                 f"{path} belongs to deployment {said['deployment']}, not {deployment.digest}; load it with that one"
             )
-        kept = {name: said[name] for name in ("seed", "client", "rounds", "pool")}
         try:
+            kept = {name: said[name] for name in _KEPT}
             adapter = cls(deployment, described_method(said, method), monitor=monitor, **kept)
         except FedadeError as error:
             raise FedadeError(f"{path}: {error}") from error
         adapter._memory = load_memory(Path(path), adapter._first, said["counts"])
         return adapter
 
-    def _described(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in ("seed", "client", "rounds", "pool")}
-        return {**kept, "deployment": self.deployment.digest}
-
     @torch.no_grad()
     def _beginning(self) -> Memory:
         federated, deployment = with_rounds(self.method), self.deployment
-        return Memory(
-            self.method.begin(context_before_first_batch(deployment)),
-            {} if federated is None else federated.begin_server(deployment),
-            self.monitor.begin(deployment),
-            deployment.reference.inputs[:0],
-        )
+        state = self.method.begin(context_before_first_batch(deployment))
+        shared = {} if federated is None else federated.begin_server(deployment)
+        return Memory(state, shared, self.monitor.begin(deployment), deployment.reference.inputs[:0])
 
     # One batch
 
@@ -221,14 +192,8 @@ class Adapter:
         if not answer.isfinite().all():
             return self._rolled_back(ctx, replace(memory, waiting=waiting), "predictions after learning are not finite")
         watched, verdict = self.monitor.judge(ctx, memory.monitor, plan, answer, number)
-        counts = replace(
-            memory.counts,
-            learned=number,
-            estimated_accuracy=verdict.estimated_accuracy,
-            accuracy_interval=verdict.accuracy_interval,
-            alarm=verdict.alarm,
-            alarm_reason=verdict.alarm_reason,
-        )
+        judged = {name: value for name, value in verdict._asdict().items() if name != "worse"}
+        counts = replace(memory.counts, learned=number, **judged)
         if verdict.worse is not None:
             begun = replace(self._first, waiting=waiting, monitor=watched, counts=counts)
             return self._rolled_back(ctx, begun, verdict.worse)

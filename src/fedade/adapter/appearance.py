@@ -60,10 +60,8 @@ class HeldOutAppearance(NamedTuple):
         return moments(self.looks(inputs))
 
     def distance(self, moments: Float[Tensor, "*T 2 D"], prior: Float[Tensor, "*T K"]) -> Float[Tensor, "*T"]:
-        """How far inputs with these moments are from held-out ones whose classes are so frequent.
-
-        √(2 KL) of normal laws, mean over the measurements: the size of a shift, in deviations; 0 where there are none.
-        """
+        """How far inputs with these moments are from held-out ones whose classes are so frequent. √(2 KL) of normal
+        laws, mean over the measurements: the size of a shift, in deviations; 0 where there are none."""
         expected = torch.einsum("...k,kbd->...bd", prior, self.by_class)
         mean, variance = _centred(moments)
         usual, spread = _centred(expected)

@@ -5,10 +5,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method
-from fedade.experiments.settings import build_method
+from fedade.core.method import Deployment, Method
+from fedade.experiments.settings import build_method, explain
 from fedade.methods import METHODS, method_class
 
 
@@ -44,7 +43,8 @@ def describe(method: Method) -> dict[str, Any]:
     """What is stored of a method: a registered name or a class, and all its settings."""
     kind = type(method)
     names = [name for name, make in METHODS.items() if getattr(make, "func", make) is kind]
-    return {"method": names[0] if names else _path(kind), "settings": json.loads(method.model_dump_json())}
+    name = names[0] if names else f"{kind.__module__}:{kind.__qualname__}"
+    return {"method": name, "settings": json.loads(method.model_dump_json())}
 
 
 def described_method(said: dict[str, Any], given: Method | None) -> Method:
@@ -60,18 +60,9 @@ def described_method(said: dict[str, Any], given: Method | None) -> Method:
     try:
         built: Method = getattr(make, "func", make).model_validate_json(json.dumps(said["settings"]))
     except ValidationError as error:
-        raise FedadeError(f"stored settings of {said['method']} are not of this version: {_first(error)}") from error
+        raise FedadeError(f"stored settings are not of this version: {explain(error, said['method'])}") from error
     return built
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}={first['input']!r}: {first['msg']}"
 
 
 def _called(method: str | Method) -> str:
     return method if isinstance(method, str) else type(method).__name__
-
-
-def _path(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"

@@ -7,9 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedade.core.context import ClientContext
-from fedade.core.deployment import Deployment
-from fedade.core.method import Plan
+from fedade.core.method import ClientContext, Deployment, Plan
 from fedade.core.tree import Tree
 from fedade.maths.losses import entropy, one_hot
 from fedade.maths.priors.estimators import posterior_mode
@@ -36,13 +34,11 @@ class Monitor(Protocol):
 
     def begin(self, deployment: Deployment) -> Tree:
         """What is remembered before the first batch."""
-        ...
 
     def judge(
         self, ctx: ClientContext, memory: Tree, plan: Plan, probabilities: Tensor, number: int
     ) -> tuple[Tree, Verdict]:
         """What is remembered after batch `number`, whose predictions these are, and the verdict."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,28 +87,22 @@ class DeployedComparison:
         self, deployment: Deployment, total: Tensor, plan: Plan, adapted: Tensor, deployed: Tensor
     ) -> tuple[Tensor, Verdict]:
         """The sum after a comparison of two predictions of the same samples, and the verdict; 0 after a bad one."""
-        scale = math.log(deployment.num_classes)
-        posterior, prior = posterior_by_deployed(deployed, deployment)
+        scale, usual = math.log(deployment.num_classes), deployment.mean_prediction
+        prior = posterior_mode(deployed, usual, NEW_COUNTS * deployment.source_prior, ITERATIONS)
         unsure = entropy(deployed).mean() - prior @ deployment.constant(entropy_by_class)
         if unsure <= self.strangeness * scale:
-            own, others = (_chance(posterior, each) for each in (deployed, adapted))
+            posterior = reweight(deployed, prior, usual)
+            own, others = (posterior.gather(-1, each.argmax(-1, keepdim=True)).mean() for each in (deployed, adapted))
             total = (total + own - others - self.tolerated).clamp(min=0)
             worse = bool(total > self.tolerated)
             reason = f"by the deployed model {float(others):.0%} of the answers are right, {float(own):.0%} of its own"
         else:
             if "prior" in plan:
-                deployed = reweight(deployed, plan["prior"], deployment.mean_prediction)
+                deployed = reweight(deployed, plan["prior"], usual)
             before, after = (float(information(each)) / scale for each in (deployed, adapted))
             worse = before - after > self.margin
             reason = f"adapted predictions tell {after:.2f} of the classes, the deployed model's {before:.2f}"
         return (torch.zeros_like(total), Verdict(reason)) if worse else (total, Verdict())
-
-
-def posterior_by_deployed(deployed: Tensor, deployment: Deployment) -> tuple[Tensor, Tensor]:
-    """The deployed model's probabilities under the class frequencies that a batch has by it, and these."""
-    counts = NEW_COUNTS * deployment.source_prior
-    prior = posterior_mode(deployed, deployment.mean_prediction, counts, ITERATIONS)
-    return reweight(deployed, prior, deployment.mean_prediction), prior
 
 
 def entropy_by_class(deployment: Deployment) -> Tensor:
@@ -121,11 +111,6 @@ def entropy_by_class(deployment: Deployment) -> Tensor:
     membership = one_hot(deployment.reference.labels, deployment.num_classes, unsure.dtype)
     counts = membership.sum(0)
     return torch.where(counts > 0, membership.mT @ unsure / counts.clamp(min=1), unsure.mean())
-
-
-def _chance(posterior: Tensor, probabilities: Tensor) -> Tensor:
-    """How often the most probable classes are right by this posterior."""
-    return posterior.gather(-1, probabilities.argmax(-1, keepdim=True)).mean()
 
 
 def information(probabilities: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Tensor
 from fedade.core import storage, tree
 from fedade.core.errors import FedadeError
 from fedade.core.method import Plan, Shared
-from fedade.core.tree import Tree
 
 FORMAT = 3
 """Version of the files; raised when older ones could no longer be read."""
@@ -19,21 +18,25 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Counts:
-    """How often what happened."""
+    """What happened how often, and what the monitor said last."""
 
     batches: int = 0
     """That were answered."""
     samples: int = 0
     learned: int = 0
-    """Times that the method observed a batch, or a pool of small ones."""
+    """Times that the method learned: once for a batch, or for a pool of small ones."""
     rolled_back: int = 0
+    """Times that the method's state was given up."""
     refused: int = 0
-    """Batches that were answered without learning from them, or not at all."""
+    """Batches that were refused, or answered without learning from them."""
     reason: str | None = None
     """Why the last one was rolled back or refused."""
     estimated_accuracy: float | None = None
+    """Share of the last 500 predictions that is right, judged without labels; None without an `AccuracyMonitor`."""
     accuracy_interval: tuple[float, float] | None = None
+    """Holds the accuracy nine times in ten."""
     alarm: bool | None = None
+    """Whether the model is clearly less accurate than it was on held-out data."""
     alarm_reason: str | None = None
 
 
@@ -41,9 +44,9 @@ class Counts:
 class Memory:
     """Replaced as a whole, so that whatever fails leaves the last one as it was."""
 
-    state: Tree
+    state: tree.Tree
     shared: Shared
-    monitor: Tree
+    monitor: tree.Tree
     waiting: Tensor
     """Inputs of small batches that the method has not observed yet."""
     plan: Plan = field(default_factory=dict)
@@ -96,11 +99,7 @@ def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
             if name.startswith(prefix)
         }
 
-    return Memory(
-        tree.from_named(like.state, named, "state"),
-        below("shared/"),
-        tree.from_named(like.monitor, named, "monitor"),
-        named["waiting"].to(like.waiting.device),
-        below("plan/"),
-        Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None}),
-    )
+    state, monitor = (tree.from_named(getattr(like, part), named, part) for part in ("state", "monitor"))
+    waiting = named["waiting"].to(like.waiting.device)
+    happened = Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None})
+    return Memory(state, below("shared/"), monitor, waiting, below("plan/"), happened)

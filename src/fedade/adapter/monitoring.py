@@ -17,19 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedade.adapter.accuracy_estimation import (
-    chances,
-    confidence,
-    correct,
-    cumulative_shortfall,
-    fit_chances,
-    half_width,
-    log_odds,
-    negative_entropy,
-    shortfall_limit,
-)
+from fedade.adapter import accuracy_estimation as estimation
+from fedade.adapter.accuracy_estimation import chances, correct, fit_chances
 from fedade.adapter.appearance import HeldOutAppearance, moments
 from fedade.adapter.simulated_drift import Rehearsal
+from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import reweight
 
 WINDOW = 500
@@ -96,8 +88,7 @@ class FittedMonitor(NamedTuple):
 
     probabilities: Tensor
     """`[m, K]`: calibrated, of the deployed model on held-out data."""
-    labels: Tensor
-    """`[m]`"""
+    labels: Tensor  # [m]
     mean_prediction: Tensor
     """`[K]`: what predictions are corrected from."""
     weights: Tensor
@@ -126,19 +117,19 @@ class FittedMonitor(NamedTuple):
         tolerated: float = 0.05,
     ) -> "FittedMonitor":
         """From calibrated held-out probabilities `[m, K]` and labels `[m]`; `mean_prediction` is theirs by default.
-
-        `inputs` are the held-out ones and `seen` what they look like; without them inputs are not looked at.
-        """
+        `inputs` are the held-out ones and `seen` what they look like; without them inputs are not looked at."""
         mean = probabilities.mean(0) if mean_prediction is None else mean_prediction
         none = probabilities.new_zeros(())
-        rows = _blocks(len(labels)).to(labels.device)
+        # As many held-out samples in each block as tell how unsure predictions are and how far inputs
+        draws = torch.Generator().manual_seed(0)
+        rows = torch.randint(len(labels), (BLOCKS, RECENT), generator=draws).to(labels.device)
         if inputs is None or seen is None:
             inputs = torch.zeros(len(labels), 1, dtype=torch.int64, device=labels.device)
             seen = HeldOutAppearance.fit(inputs, labels, len(mean))
         looks = seen.looks(inputs)
         # Not all blocks at once: rows of a table may be long.
         distances = torch.cat([seen.distance(moments(looks[some]), mean) for some in torch.split(rows, 100)])
-        held_out = _measured(probabilities, -negative_entropy(probabilities).mean(), distances.mean())
+        held_out = _measured(probabilities, entropy(probabilities).mean(), distances.mean())
         right, furthest = correct(probabilities, labels), none + torch.inf
         if rehearsal is None:
             # With one law there is nothing to learn of other ones: confidence keeps its meaning.
@@ -148,8 +139,11 @@ class FittedMonitor(NamedTuple):
             rehearsed = seen.distance(rehearsal.appearance, rehearsal.prior)
             furthest = rehearsed.amax() if rehearsed.any() else furthest
             weights, uncertainty = _rehearsed(rehearsal, rehearsed, mean, held_out, right)
-        limit = _limit(probabilities[rows], distances, weights, tolerated)
-        near = distances.mean()
+        # What is unsure together is less likely together: the alarm's limit comes from blocks of held-out samples.
+        blocks, near = probabilities[rows], distances.mean()
+        drawn = chances(_measured(blocks, entropy(blocks).mean(-1), distances), weights)
+        excesses = (drawn.mean() - drawn - tolerated).sum(-1)
+        limit = estimation.shortfall_limit(excesses, BLOCKS_TO_FALSE_ALARM)
         return cls(probabilities, labels, mean, weights, uncertainty, none + tolerated, limit, seen, near, furthest)
 
     def begin(self) -> MonitorState:
@@ -158,16 +152,10 @@ class FittedMonitor(NamedTuple):
         return MonitorState(empty, empty, empty, empty, self.seen.by_class.mean(0), zero, zero)
 
     def update(
-        self,
-        state: MonitorState,
-        probabilities: Tensor,
-        plan: Mapping[str, Tensor],
-        appearance: Tensor | None = None,
+        self, state: MonitorState, probabilities: Tensor, plan: Mapping[str, Tensor], appearance: Tensor | None = None
     ) -> tuple[MonitorState, Estimate]:
-        """After a batch `[n, K]` of a method's predictions, with the `prior` of its plan and its inputs' moments.
-
-        A plan without `prior` says that predictions are not corrected for one.
-        """
+        """After a batch `[n, K]` of a method's predictions, with the `prior` of its plan and its inputs' moments. A
+        plan without `prior` says that predictions are not corrected for one."""
         prior = plan.get("prior", self.mean_prediction)
         expected, expected_accuracy = self.expected(prior)
         moved = (prior - self.mean_prediction).abs().sum() / 2
@@ -179,16 +167,12 @@ class FittedMonitor(NamedTuple):
         far = self.seen.distance(shown, prior)
         measured = _measured(probabilities, _mean_of_last(doubts, latest), far.minimum(self.furthest))
         drawn = chances(measured, self.weights)
-        shortfall = cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated).clamp(max=2 * self.limit)
-        state = MonitorState(
-            _latest(state.chances, drawn),
-            _latest(state.expected, expected.expand(len(drawn))),
-            doubts,
-            _latest(state.moved, moved.expand(len(drawn))),
-            shown,
-            samples,
-            shortfall,
+        shortfall = estimation.cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated).clamp(
+            max=2 * self.limit
         )
+        kept = _latest(state.chances, drawn), _latest(state.expected, expected.expand(len(drawn)))
+        moved = _latest(state.moved, moved.expand(len(drawn)))
+        state = MonitorState(*kept, doubts, moved, shown, samples, shortfall)
         # A few samples may look strange by chance.
         return state, self._estimate(state, expected_accuracy, (far > self.furthest) & (samples >= RECENT))
 
@@ -198,7 +182,7 @@ class FittedMonitor(NamedTuple):
         weights = (prior / shares)[self.labels]
         weights = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
         corrected = reweight(self.probabilities, prior, self.mean_prediction)
-        doubt = (weights * -negative_entropy(self.probabilities)).sum()
+        doubt = (weights * entropy(self.probabilities)).sum()
         drawn = chances(_measured(corrected, doubt, self.near), self.weights)
         return (weights * drawn).sum(), (weights * correct(corrected, self.labels)).sum()
 
@@ -208,14 +192,14 @@ class FittedMonitor(NamedTuple):
         spread = _mean_of_last(state.chances * (1 - state.chances), state.samples).sqrt()
         fitted = (mean * (1 - mean) / len(self.labels)).sqrt()
         errors = torch.stack([fitted, self.uncertainty * loss, self._mistaken(state)])
-        width = half_width(spread, state.samples, errors.square().sum(0).sqrt(), QUANTILE_90)
+        width = estimation.half_width(spread, state.samples, errors.square().sum(0).sqrt(), QUANTILE_90)
         interval = torch.stack([torch.where(outside, 0, mean - width), mean + width]).clamp(0, 1)
         return Estimate(mean, interval, expected_accuracy, outside, outside | (state.shortfall > self.limit))
 
     def _mistaken(self, state: MonitorState) -> Tensor:
         """Deviation of an estimate's error where a prior was found among unsure predictions: it may be wrong, and makes
         them sure. How far the prior moved times how much less is known than usual, as a share of log K."""
-        usual = -negative_entropy(self.probabilities).mean()
+        usual = entropy(self.probabilities).mean()
         unsure = (_mean_of_last(state.doubts, state.samples) - usual).clamp(min=0) / math.log(len(self.mean_prediction))
         return _mean_of_last(state.moved, state.samples) * unsure
 
@@ -223,7 +207,7 @@ class FittedMonitor(NamedTuple):
 def _measured(probabilities: Tensor, doubt: Tensor, far: Tensor) -> Tensor:
     """`[..., n, 6]`: a constant, the log odds of the confidence, how unsure recent predictions are and its square, how
     far recent inputs lie from held-out ones, and the log odds times that, since far away they mean less."""
-    odds = log_odds(confidence(probabilities))
+    odds = estimation.log_odds(estimation.confidence(probabilities))
     doubt, far = doubt[..., None].expand_as(odds), far[..., None].expand_as(odds)
     return torch.stack([torch.ones_like(odds), odds, doubt, doubt.square(), far, far * odds], -1)
 
@@ -231,7 +215,7 @@ def _measured(probabilities: Tensor, doubt: Tensor, far: Tensor) -> Tensor:
 def _doubts(probabilities: Tensor, prior: Tensor, mean_prediction: Tensor) -> Tensor:
     """Entropy of predictions, freed of the prior: a wrong prior makes predictions sure, but not right."""
     freed = probabilities * (mean_prediction / prior.clamp(min=_FEWEST)).unsqueeze(-2)
-    return -negative_entropy(freed / freed.sum(-1, keepdim=True).clamp_min(torch.finfo(freed.dtype).tiny))
+    return entropy(freed / freed.sum(-1, keepdim=True).clamp_min(torch.finfo(freed.dtype).tiny))
 
 
 def _rehearsed(
@@ -257,11 +241,9 @@ def _rehearsed(
 
 
 def _fit_falling(held_out: Tensor, held_out_right: Tensor, measured: Tensor, right: Tensor) -> Tensor:
-    """Weights that are calibrated on held-out data, and under which chances do not rise with doubt or distance.
-
-    A disturbance that broke the method, sure of itself, can look as if doubt were good: that would be believed further
-    away. What the rehearsal teaches is by how much chances fall beyond what doubt and distance are on held-out data.
-    """
+    """Weights that are calibrated on held-out data, and under which chances do not rise with doubt or distance. A
+    disturbance that broke the method, sure of itself, can look as if doubt were good: that would be believed further
+    away. What the rehearsal teaches is by how much chances fall beyond what doubt and distance are on held-out data."""
     confident = fit_chances(held_out[:, :2], held_out_right)
     usual = held_out[0, 2:5]  # the same for all
     odds = measured[:, 1]
@@ -278,17 +260,6 @@ def _fit_falling(held_out: Tensor, held_out_right: Tensor, measured: Tensor, rig
             used[2:] = False
     constant, slope = confident[0] - usual @ learned[:3], confident[1] - usual[2] * learned[3]
     return torch.cat([torch.stack([constant, slope]), learned])
-
-
-def _blocks(held_out: int) -> Tensor:
-    """Rows of held-out samples, as many in each block as tell how unsure predictions are and how far inputs."""
-    return torch.randint(held_out, (BLOCKS, RECENT), generator=torch.Generator().manual_seed(0))
-
-
-def _limit(blocks: Tensor, distances: Tensor, weights: Tensor, tolerated: float) -> Tensor:
-    """Limit of the alarm's sum, from blocks of held-out samples: what is unsure together is less likely together."""
-    drawn = chances(_measured(blocks, -negative_entropy(blocks).mean(-1), distances), weights)
-    return shortfall_limit((drawn.mean() - drawn - tolerated).sum(-1), BLOCKS_TO_FALSE_ALARM)
 
 
 def _latest(ring: Tensor, values: Tensor) -> Tensor:

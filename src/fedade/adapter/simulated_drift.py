@@ -12,30 +12,16 @@ import torch
 from torch import Tensor
 
 from fedade.adapter.appearance import HeldOutAppearance
-from fedade.core.context import ClientContext, context_before_first_batch
-from fedade.core.deployment import Deployment
-from fedade.core.method import Method
+from fedade.core.context import context_before_first_batch
+from fedade.core.method import ClientContext, Deployment, Method
 from fedade.core.seeds import Seeds
 from fedade.data.disturbances import disturbed
 
 DISTURBANCES: Sequence[tuple[str, float]] = (
-    ("none", 0.0),
-    ("noise", 0.1),
-    ("blur", 1),
-    ("contrast", 0.5),
-    ("noise", 0.2),
-    ("brightness", 0.5),
-    ("blur", 2),
-    ("noise", 0.3),
-    ("none", 0.0),
-    ("contrast", 0.7),
-    ("noise", 0.4),
-    ("blur", 3),
-    ("contrast", 0.85),
-    ("noise", 0.5),
-    ("brightness", 1.0),
-    ("noise", 0.6),
-)
+    ("none", 0.0), ("noise", 0.1), ("blur", 1), ("contrast", 0.5), ("noise", 0.2), ("brightness", 0.5), ("blur", 2),
+    ("noise", 0.3), ("none", 0.0), ("contrast", 0.7), ("noise", 0.4), ("blur", 3), ("contrast", 0.85), ("noise", 0.5),
+    ("brightness", 1.0), ("noise", 0.6),
+)  # fmt: skip
 """Kinds and strengths; noise and brightness in standard deviations of the inputs, contrast as the share lost."""
 NOISE_SCALES = (1, 2, 4, 8)
 """By which the noise is made stronger until it hurts: a network of few inputs stands much more than one of pixels."""
@@ -46,10 +32,8 @@ TRIED = 200
 class Rehearsal(NamedTuple):
     """What a method predicted on simulated streams. Axes: T batches, n samples, K classes."""
 
-    probabilities: Tensor
-    """`[T, n, K]`"""
-    labels: Tensor
-    """`[T, n]`"""
+    probabilities: Tensor  # [T, n, K]
+    labels: Tensor  # [T, n]
     prior: Tensor
     """`[T, K]`: class frequencies that predictions were corrected for; the deployed mean prediction where none were."""
     disturbance: Tensor
@@ -67,10 +51,8 @@ def rehearse(
     batches: int = 5,
     size: int = 50,
 ) -> Rehearsal:
-    """A short stream for every disturbance, with classes as frequent as they were held out.
-
-    Costs 16 streams of `batches` calls. `inputs` should not be those that the method's statistics came from.
-    """
+    """A short stream for every disturbance, with classes as frequent as they were held out. Costs 16 streams of
+    `batches` calls. `inputs` should not be those that the method's statistics came from."""
     scale = noise_scale(deployment, inputs, labels)
     rows: list[tuple[Tensor, ...]] = []
     for number, (kind, strength) in enumerate(DISTURBANCES):

@@ -12,23 +12,10 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
-from fedade.checking.returning import functions_return_what_they_should
-from fedade.checking.trials import (
-    AsIfRecorded,
-    BrokenPromiseError,
-    MethodTrial,
-    TrialScenarios,
-    beginning,
-    clock,
-    final_world,
-    line_of,
-    only,
-    require,
-    require_same_rows,
-    require_same_tensors,
-    run,
-)
+from fedade.checking import trials
+from fedade.checking.trials import MethodTrial, require, run
 from fedade.core import storage, tree
 from fedade.core.context import ClientContext, RoundContext, Truth
 from fedade.core.errors import first_line
@@ -53,51 +40,99 @@ def is_a_method(trial: MethodTrial) -> None:
     require(False, "its settings can be changed after it was made; keep model_config frozen")
 
 
+def functions_return_what_they_should(trial: MethodTrial) -> None:
+    """States are trees of tensors that keep their shapes, plans are named tensors, predictions are probabilities."""
+    method, scenario = trial.method, trial.scenarios.usual
+    deployment, batch = scenario.deployment, scenario.streams.draw(np.arange(1), 1)
+    federated = with_rounds(method)
+    shared = federated.begin_server(deployment) if federated is not None else {}
+    truth = Truth(batch.labels[0], batch.prior[0]) if method.card.oracle else None
+
+    def context(inputs: Tensor) -> ClientContext:
+        return ClientContext(deployment, inputs, torch.tensor(1), torch.tensor(5), shared, truth)
+
+    with torch.no_grad():
+        state = _drawing_nothing(method.begin, context(batch.inputs[0][:0]))
+        _require_tensors(state, "begin")
+        answer: Any = _drawing_nothing(method.observe, context(batch.inputs[0]), state)
+        require(isinstance(answer, tuple) and len(answer) == 2, f"observe gives {_kind(answer)}, not (state, plan)")
+        moved, plan = answer
+        _require_tensors(moved, "observe")
+        before, after = _shapes(state), _shapes(moved)
+        require(before == after, f"observe gives a state {after}, and the one it was given is {before}")
+        named = isinstance(plan, dict) and all(isinstance(value, Tensor) for value in plan.values())
+        require(named, f"observe gives a plan {_kind(plan)}, not a dict of tensors")
+        predicted: Any = _drawing_nothing(method.predict, context(batch.inputs[0]), moved)
+    expected = [len(batch.inputs[0]), deployment.num_classes]
+    found = list(predicted.shape) if isinstance(predicted, Tensor) else _kind(predicted)
+    require(found == expected, f"predict gives {found} for {expected[0]} inputs, not probabilities {expected}")
+    require(predicted.isfinite().all(), "predict gives numbers that are not finite")
+    sums = predicted.sum(-1)
+    whole = torch.allclose(sums, torch.ones_like(sums), atol=1e-3) and bool((predicted >= 0).all())
+    require(whole, f"predict gives rows that are no probabilities, the first sums to {float(sums[0]):.4g}; use softmax")
+
+
+def _drawing_nothing(function: Callable[..., Any], *given: Any) -> Any:
+    """What a function returns, if it left PyTorch's generator alone."""
+    before = torch.get_rng_state()
+    answer = function(*given)
+    require(
+        torch.equal(before, torch.get_rng_state()),
+        f"{function.__name__} draws from PyTorch's generator; draw from ctx.key with fedade.maths.counter",
+    )
+    return answer
+
+
+def _require_tensors(state: Any, function: str) -> None:
+    other = next((leaf for leaf in pytree.tree_leaves(state) if not isinstance(leaf, Tensor)), None)
+    require(other is None, f"{function} gives a state that holds {_kind(other)}; make it a tensor")
+
+
+def _shapes(state: Any) -> str:
+    leaves, structure = pytree.tree_flatten(state)
+    return f"{structure} {[list(leaf.shape) for leaf in leaves]}" if len(leaves) != 1 else str(list(leaves[0].shape))
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
 def same_bits(trial: MethodTrial) -> None:
     """The same seed gives the same bits."""
     again = run(trial.method, trial.scenarios.usual)
-    require_same_rows(trial.usual_run.rows, again, "two runs of one seed differ")
+    trials.require_same_rows(trial.usual_run.rows, again, "two runs of one seed differ")
 
 
 @dataclass(frozen=True)
-class Relabelled:
-    """The same inputs, other labels and priors."""
+class OtherStreams:
+    """Streams of which something is otherwise: who is asked for, or what comes."""
 
     streams: Streams
+    asked: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda clients: clients
+    drawn: Callable[[Batch], Batch] = lambda batch: batch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.streams, name)
 
     def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches with every label the next one."""
-        batch = self.streams.draw(clients, timestep, purpose)
-        return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
+        """The batches of whoever is asked in a client's place, changed."""
+        return self.drawn(self.streams.draw(self.asked(clients), timestep, purpose))
+
+
+def _relabelled(batch: Batch) -> Batch:
+    """The same inputs, with every label the next one."""
+    return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
 
 
 def hidden_labels_stay_hidden(trial: MethodTrial) -> None:
     """Hidden labels change the score and nothing else, unless the card says oracle."""
     usual, honest = trial.scenarios.usual, trial.usual_run.rows
-    relabelled: Any = Relabelled(usual.streams)
+    relabelled: Any = OtherStreams(usual.streams, drawn=_relabelled)
     other = run(trial.method, replace(usual, streams=relabelled))
     scores = zip(honest, other, strict=True)
     require(any((one["accuracy_post"] != two["accuracy_post"]).any() for one, two in scores), "labels change no score")
     if not trial.method.card.oracle:
-        require_same_rows(honest, other, "what a method does depends on hidden labels", but=SCORES)
-
-
-@dataclass(frozen=True)
-class Permuted:
-    """The same clients in another order."""
-
-    streams: Streams
-    order: NDArray[np.int64]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.streams, name)
-
-    def draw(self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream") -> Batch:
-        """The batches of whoever stands in a client's place."""
-        return self.streams.draw(self.order[clients], timestep, purpose)
+        trials.require_same_rows(honest, other, "what a method does depends on hidden labels", but=SCORES)
 
 
 @dataclass(frozen=True)
@@ -117,12 +152,12 @@ def clients_are_symmetric(trial: MethodTrial) -> None:
     """Permuting clients permutes the results."""
     usual, order = trial.scenarios.usual, np.array([3, 1, 0, 2])
     straight = run(trial.method, usual, participation=1.0)
-    streams: Any = Permuted(usual.streams, order)
+    streams: Any = OtherStreams(usual.streams, asked=lambda clients: order[clients])
     references = usual.references
     if references is not None:
         references = references._replace(rows=references.rows[torch.from_numpy(order)])
     other = replace(usual, streams=streams, references=references)
-    moved = replace(clock(trial.method, other, participation=1.0), seeds=PermutedSeeds(0, tuple(order.tolist())))
+    moved = replace(trials.clock(trial.method, other, participation=1.0), seeds=PermutedSeeds(0, tuple(order.tolist())))
     for one, two in zip(straight, moved.run(moved.beginning()), strict=True):
         for name in one.keys() - {"client"}:
             # Sums over clients are taken in another order, so rounding differs and may turn a tie.
@@ -134,7 +169,7 @@ def clients_are_symmetric(trial: MethodTrial) -> None:
 def nothing_is_mutated(trial: MethodTrial) -> None:
     """State, plan, shared layers and deployment are never written to."""
     method, scenario = trial.method, trial.scenarios.usual
-    world = only(beginning(method, scenario))
+    world = trials.only(trials.beginning(method, scenario))
     state, deployment = tree.take(world.clients, 0), scenario.deployment
     given = (state, world.server, deployment.parameters, tuple(deployment.reference))
     versions, key = _versions(given), torch.tensor(5)
@@ -166,14 +201,14 @@ def _versions(given: Any) -> list[int]:
 
 def states_can_be_stored(trial: MethodTrial) -> None:
     """State survives save and load."""
-    world, fresh = trial.usual_run.world, only(beginning(trial.method, trial.scenarios.usual))
+    world, fresh = trial.usual_run.world, trials.only(trials.beginning(trial.method, trial.scenarios.usual))
     named = tree.to_named(world.clients, "clients") | tree.to_named(world.server, "server")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "world.safetensors"
         storage.save_tensors(path, named, {"timestep": str(world.timestep)})
         loaded, _ = storage.load_tensors(path)
     read = tree.from_named(fresh.clients, loaded, "clients"), tree.from_named(fresh.server, loaded, "server")
-    require_same_tensors(read, (world.clients, world.server), "what was stored is not what was there")
+    trials.require_same_tensors(read, (world.clients, world.server), "what was stored is not what was there")
 
 
 def columns_are_finite(trial: MethodTrial) -> None:
@@ -197,7 +232,7 @@ def single_samples_are_enough(trial: MethodTrial) -> None:
 
 def clients_together_are_clients_alone(trial: MethodTrial) -> None:
     """The vectorised map and the loop agree on everything that a run leaves behind."""
-    alone = final_world(trial.method, trial.scenarios.usual, vectorised=False)
+    alone = trials.final_world(trial.method, trial.scenarios.usual, vectorised=False)
     for one, other in zip(_leaves(trial.usual_run.world), _leaves(alone), strict=True):
         # A rounding may fall on the other side of what half precision, in which servers store much, can tell apart.
         coarse = torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0
@@ -207,8 +242,10 @@ def clients_together_are_clients_alone(trial: MethodTrial) -> None:
 
 def steps_can_be_recorded(trial: MethodTrial) -> None:
     """No step reads a value back, so that a GPU can replay it as a CUDA graph."""
-    watched = replace(clock(trial.method, trial.scenarios.usual), execution=AsIfRecorded())
-    for _ in islice(watched.advance(beginning(trial.method, trial.scenarios.usual)), 2):  # watched from the second on
+    watched = replace(trials.clock(trial.method, trial.scenarios.usual), execution=trials.AsIfRecorded())
+    for _ in islice(
+        watched.advance(trials.beginning(trial.method, trial.scenarios.usual)), 2
+    ):  # watched from the second on
         pass
 
 
@@ -216,32 +253,22 @@ def _leaves(world: Any) -> list[Tensor]:
     return tree.leaves((world.clients, world.server))
 
 
-CHECKS: Mapping[str, Check] = {
-    check.__name__.replace("_", "-"): check
-    for check in (
-        is_a_method,
-        functions_return_what_they_should,
-        same_bits,
-        hidden_labels_stay_hidden,
-        clients_are_symmetric,
-        nothing_is_mutated,
-        states_can_be_stored,
-        columns_are_finite,
-        single_samples_are_enough,
-        clients_together_are_clients_alone,
-        steps_can_be_recorded,
-    )
-}
+_IN_ORDER = (
+    is_a_method, functions_return_what_they_should, same_bits, hidden_labels_stay_hidden, clients_are_symmetric,
+    nothing_is_mutated, states_can_be_stored, columns_are_finite, single_samples_are_enough,
+    clients_together_are_clients_alone, steps_can_be_recorded,
+)  # fmt: skip
+CHECKS: Mapping[str, Check] = {check.__name__.replace("_", "-"): check for check in _IN_ORDER}
 
 
-def checked(method: Method, scenarios: TrialScenarios) -> Iterator[tuple[str, str | None]]:
+def checked(method: Method, scenarios: trials.TrialScenarios) -> Iterator[tuple[str, str | None]]:
     """The name of every check, and why it failed, as they end."""
     trial = MethodTrial(method, scenarios)
     for name, check in CHECKS.items():
         try:
             check(trial)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's method raises is why it failed
-            kind = "" if isinstance(error, BrokenPromiseError) else f"{type(error).__name__}: "
-            yield name, f"{kind}{first_line(error)}{line_of(error, method)}"
+            kind = "" if isinstance(error, trials.BrokenPromiseError) else f"{type(error).__name__}: "
+            yield name, f"{kind}{first_line(error)}{trials.line_of(error, method)}"
         else:
             yield name, None

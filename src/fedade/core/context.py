@@ -94,9 +94,7 @@ class ClientContext:
 
     def own_features(self, model: Parameters, normalisation: Frozen | Mixed = FROZEN) -> Tensor:
         """Features of the batch under the client's own model, which must be that of the state given with this context.
-
-        Scoring before a timestep and `observe` ask for the same, which is then computed once.
-        """
+        Scoring before a timestep and `observe` ask for the same, which is then computed once."""
         return self._features("own", model, normalisation)
 
     def updated_features(self, model: Parameters, normalisation: Frozen | Mixed = FROZEN) -> Tensor:

@@ -84,11 +84,8 @@ class Deployment:
         return self.split.personal_part(self.parameters)
 
     def constant(self, compute: Callable[["Deployment"], Constant]) -> Constant:
-        """What a function makes of this deployment, computed when it is first asked for.
-
-        Factorisations and choices wait for the device and cannot be part of a CUDA graph; made once, they are not in
-        the way.
-        """
+        """What a function makes of this deployment, computed when it is first asked for. Factorisations and choices
+        wait for the device and cannot be part of a CUDA graph; made once, they are not in the way."""
         if compute not in self._constants:
             with torch.no_grad():
                 self._constants[compute] = compute(self.counting(None))
@@ -120,13 +117,9 @@ class Deployment:
 
     def to(self, device: torch.device | str) -> "Deployment":
         moved = {name: getattr(self, name).to(device) for name in _TENSORS}
-        return replace(
-            self,
-            network=self.network.to(device),
-            parameters={name: value.to(device) for name, value in self.parameters.items()},
-            reference=Reference(*(part.to(device) for part in self.reference)),
-            **moved,
-        )
+        parameters = {name: value.to(device) for name, value in self.parameters.items()}
+        reference = Reference(*(part.to(device) for part in self.reference))
+        return replace(self, network=self.network.to(device), parameters=parameters, reference=reference, **moved)
 
     def computing_in(self, precision: Precision) -> "Deployment":
         return replace(self, network=self.network.computing_in(precision))
@@ -162,13 +155,8 @@ _TENSORS = ("confusion", "source_prior", "mean_prediction", "initial_feature", "
 
 def load_deployment(path: Path | str, network: Network, split: Split) -> Deployment:
     """Read what `Deployment.save` wrote, for the same network and split."""
-    tensors, _ = storage.load_tensors(Path(path))
-    return Deployment(
-        network=network,
-        split=split,
-        parameters={
-            name.removeprefix("parameters/"): value for name, value in tensors.items() if name.startswith("parameters/")
-        },
-        reference=Reference(tensors["reference/inputs"], tensors["reference/labels"]),
-        **{name: tensors[name] for name in _TENSORS},  # type: ignore[arg-type]
-    )
+    (tensors, _), prefix = storage.load_tensors(Path(path)), "parameters/"
+    parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    reference = Reference(tensors["reference/inputs"], tensors["reference/labels"])
+    measured: dict[str, Any] = {name: tensors[name] for name in _TENSORS}
+    return Deployment(network, split, parameters, reference, **measured)

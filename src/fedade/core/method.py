@@ -27,7 +27,7 @@ Plan = dict[str, Tensor]
 """What a client decided for a timestep: rate, prior, signals. Lives until the timestep ends; scalars and `prior` become
 columns of the trace."""
 Shared = dict[str, Tensor]
-"""What the server broadcasts."""
+"""What the server broadcasts, and what clients send where that is its average."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,8 @@ class Method(StrictSettings, ABC, Generic[State]):
         return None
 
     def reads_deployed_features(self, deployment: Deployment) -> bool:
-        """Whether `observe`, or `predict` around it, asks for the deployed body's features of a batch.
-
-        Streams that know them are then asked. Without it nothing changes but the time.
-        """
+        """Whether `observe`, or `predict` around it, asks for the deployed body's features of a batch. Streams that
+        know them are then asked. Without it nothing changes but the time."""
         return self.card.keeps_body or self.card.reads_deployed
 
     @property
@@ -164,18 +162,14 @@ class FederatedMethod(Method[State], Generic[State, Uplink]):
 
     @abstractmethod
     def local_round(self, ctx: RoundContext, state: State, plan: Plan) -> tuple[State, Plan, Uplink]:
-        """A participant's work before the exchange: new state, plan, and the uplink it sends.
-
-        All randomness comes from the key, which is its own for every client, timestep and round.
-        """
+        """A participant's work before the exchange: new state, plan, and the uplink it sends. All randomness comes from
+        the key, which is its own for every client, timestep and round."""
 
     def aggregate(
         self, deployment: Deployment, shared: Shared, uplinks: Uplink, weights: Tensor
     ) -> tuple[Shared, Tree]:
         """The server's work: what it now broadcasts to all, and what it tells each participant (nothing, by default).
-
-        Uplinks are stacked over the participants. By default their weighted mean is broadcast (eq:aggregate).
-        """
+        Uplinks are stacked over the participants. By default their weighted mean is broadcast (eq:aggregate)."""
         if not isinstance(uplinks, dict):
             raise TypeError(f"{type(self).__name__} sends more than named tensors, and must say how to aggregate them")
         return average(uplinks, weights), ()

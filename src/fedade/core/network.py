@@ -68,10 +68,8 @@ class Encodes(Protocol):
 
 @dataclass(frozen=True)
 class Network:
-    """The structure of a model; its weights are always an argument.
-
-    Names of parameters begin with `body.` or `head.`. The modules are templates: their own tensors are never read.
-    """
+    """The structure of a model; its weights are always an argument. Names of parameters begin with `body.` or `head.`.
+    The modules are templates: their own tensors are never read."""
 
     name: str
     body: nn.Module
@@ -140,10 +138,8 @@ class Network:
 
     @staticmethod
     def summarise(features: Tensor) -> Tensor:
-        """One vector per input, `[n, d]`: of hidden states `[n, L, d]`, their mean over the tokens.
-
-        Bodies leave exactly zero where a text is padded, so tokens that are all zero do not count.
-        """
+        """One vector per input, `[n, d]`: of hidden states `[n, L, d]`, their mean over the tokens. Bodies leave
+        exactly zero where a text is padded, so tokens that are all zero do not count."""
         if features.ndim < 3:
             return features
         present = (features != 0).any(-1, keepdim=True)

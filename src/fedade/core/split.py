@@ -70,10 +70,8 @@ class Layout:
 
 
 def weighted_mean(values: Float[Tensor, " C *S"], weights: Real[Tensor, " C"]) -> Float[Tensor, "*S"]:
-    """Mean over clients weighted by their sample counts, paper Sec. 3 (eq:aggregate).
-
-    Weights are non-negative; where all are 0 every client counts the same.
-    """
+    """Mean over clients weighted by their sample counts, paper Sec. 3 (eq:aggregate). Weights are non-negative; where
+    all are 0 every client counts the same."""
     weights = weights.to(values.dtype)
     total = weights.sum(0)
     equal_shares = torch.full_like(weights, 1 / weights.shape[0])

@@ -50,26 +50,20 @@ def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
         raise FedadeError(f"cannot write {path}: a folder, not a file; {other_place(path)}")
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        _make_folder(path.parent, 0o700 if private else 0o777)
+        for missing in reversed([above for above in path.parents if not above.exists()]):
+            missing.mkdir(0o700 if private else 0o777, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)  # says what is wrong where the folder is a file
         with _locked_file(temporary, 0o600 if private else 0o666) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
             temporary.replace(path)  # while it is locked: a sweep takes what nobody holds for dead
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):  # where the folder is a file, there is nothing to remove
             temporary.unlink()
-        raise FedadeError(f"cannot write {path}: {error.strerror}; {remedy(path, error)}") from error
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
+        if isinstance(error, OSError):
+            raise FedadeError(f"cannot write {path}: {error.strerror}; {remedy(path, error)}") from error
         raise
-
-
-def _make_folder(folder: Path, mode: int) -> None:
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-        missing.mkdir(mode, exist_ok=True)
-    folder.mkdir(exist_ok=True)  # says what is wrong where the folder is a file
 
 
 @contextmanager
@@ -141,11 +135,12 @@ def remedy(path: Path, error: OSError) -> str:
     return other_place(path)
 
 
-def is_want_of_memory(error: BaseException) -> bool:
-    """Whether a file could not be read only because there was no memory for it."""
-    return (
-        isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or "os error 12" in str(error)
-    )
+def unreadable(path: Path, error: BaseException, otherwise: str) -> FedadeError:
+    """What is said of a file that cannot be read: for want of memory, or as the caller says."""
+    number = getattr(error, "errno", None)
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or "os error 12" in str(error):
+        return FedadeError(f"too little memory to read {path}; end other programs, or use fewer --jobs")
+    return FedadeError(otherwise)
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
@@ -225,6 +220,4 @@ def _opened(path: Path, if_damaged: str = AGAIN) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (OSError, SafetensorError, MemoryError) as error:
-        if is_want_of_memory(error):
-            raise FedadeError(f"too little memory to read {path}; end other programs, or use fewer --jobs") from error
-        raise FedadeError(f"{path} is damaged ({error}); {if_damaged}") from error
+        raise unreadable(path, error, f"{path} is damaged ({error}); {if_damaged}") from error

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedade.core import storage
-from fedade.core.errors import FedadeError
 
 Rows = Mapping[str, NDArray[Any]]
 """Columns of equal length; a column may have a second axis, such as the classes of a prior."""
@@ -47,9 +46,8 @@ def read(path: Path) -> pa.Table:
     try:
         return pq.read_table(path)
     except (OSError, MemoryError, pa.ArrowException) as error:
-        if storage.is_want_of_memory(error):
-            raise FedadeError(f"too little memory to read {path}; end other programs, or use fewer --jobs") from error
-        raise FedadeError(f"{path} is not a readable trace; delete it and resume the run") from error
+        said = f"{path} is not a readable trace; delete it and resume the run"
+        raise storage.unreadable(path, error, said) from error
 
 
 def column(table: pa.Table, name: str) -> NDArray[Any]:

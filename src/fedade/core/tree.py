@@ -68,11 +68,9 @@ def _entries(rows: Tensor) -> Tensor:
 
 
 def mapped(tree: Tree, folder: Path, stored: bool = False) -> Tree:
-    """A tree of the same values whose tensors live in memory-mapped files, for states larger than memory.
-
-    Leaf by leaf, and from views where leaves are such, so that an expanded tree never needs the memory of its copies.
-    With `stored` the values are those that the files hold already, and the tree says only what they look like.
-    """
+    """A tree of the same values whose tensors live in memory-mapped files, for states larger than memory. Leaf by leaf,
+    and from views where leaves are such, so that an expanded tree never needs the memory of its copies. With `stored`
+    the values are those that the files hold already, and the tree says only what they look like."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def on_disk(name: str, leaf: Tensor) -> Tensor:

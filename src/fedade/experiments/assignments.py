@@ -19,10 +19,8 @@ _MOVED = {
 
 
 def with_setting(settings: Mapping[str, Any], assignment: str) -> Settings:
-    """Nested settings with one `key.path=value` on top; the value is read as YAML.
-
-    A path may begin with a method's name: `tent.views` is `method.tent.views`.
-    """
+    """Nested settings with one `key.path=value` on top; the value is read as YAML. A path may begin with a method's
+    name: `tent.views` is `method.tent.views`."""
     path, equals, text = assignment.partition("=")
     if not equals or not path:
         raise FedadeError(f"--set {assignment}: expected key=value, for example --set scenario.alpha=0.5")

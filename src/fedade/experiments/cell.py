@@ -70,13 +70,12 @@ class Cell:
         return Cell(labels, experiment, f"{lending} for {self.title}")
 
     def computed_on(self, device: str, data_dir: Path | None) -> "Cell":
-        execution = self.experiment.execution.model_copy(update={"device": device})
-        scenario = self.experiment.scenario
-        if data_dir is not None:
-            scenario = scenario.model_copy(update={"data_dir": data_dir.resolve()})
-        return replace(
-            self, experiment=self.experiment.model_copy(update={"execution": execution, "scenario": scenario})
-        )
+        there = {} if data_dir is None else {"data_dir": data_dir.resolve()}
+        changed = {
+            "execution": self.experiment.execution.model_copy(update={"device": device}),
+            "scenario": self.experiment.scenario.model_copy(update=there),
+        }
+        return replace(self, experiment=self.experiment.model_copy(update=changed))
 
     @cached_property
     def _what_is_computed(self) -> Settings:
@@ -99,13 +98,9 @@ def _named(content: Settings) -> str:
 
 
 def cells_of(experiment: Experiment) -> list[Cell]:
-    several = len(experiment.seeds) > 1
+    title = "{}, seed {}" if len(experiment.seeds) > 1 else "{}"
     return [
-        Cell(
-            labels_of("run", experiment, entry, seed),
-            experiment.of_one(entry, seed),
-            f"{entry.name}, seed {seed}" if several else entry.name,
-        )
+        Cell(labels_of("run", experiment, entry, seed), experiment.of_one(entry, seed), title.format(entry.name, seed))
         for seed in experiment.seeds
         for entry in experiment.methods
     ]

@@ -25,18 +25,12 @@ DIGITS: Settings = {
 }
 """Constants of Fed-ADE for the default run, as `fedade tune` found them."""
 PRINTED: Settings = {
-    "constants": "set",
-    "personal_step": "participants",
-    "personal_draws": None,
-    "personal_epochs": 2,
-    "batch_size": 32,
-}
+    "constants": "set", "personal_step": "participants", "personal_draws": None, "personal_epochs": 2, "batch_size": 32
+}  # fmt: skip
 """Fed-ADE with the numbers that the paper prints, and Algorithm 1 to the letter, on the image benchmarks."""
 PRINTED_TEXTS: Settings = PRINTED | {
-    "rate": {"low": 1e-3, "mid": 1e-3, "high": 1e-2},
-    "personal_epochs": 1,
-    "batch_size": 4,
-}
+    "rate": {"low": 1e-3, "mid": 1e-3, "high": 1e-2}, "personal_epochs": 1, "batch_size": 4
+}  # fmt: skip
 """The same on the text benchmark."""
 
 
@@ -52,17 +46,9 @@ def digits(kind: str) -> Settings:
     that a first run need not look for them.
     """
     rates = {"low": 0.03, "mid": 0.05, "high": 0.1}
+    sizes = {"train_size": 350, "reference_size": 200, "num_clients": 50, "num_timesteps": 50, "samples": 30}
     return {
-        "scenario": {
-            "dataset": "digits",
-            "kind": kind,
-            "model": "small-cnn",
-            "train_size": 350,
-            "reference_size": 200,
-            "num_clients": 50,
-            "num_timesteps": 50,
-            "samples": 30,
-        },
+        "scenario": {"dataset": "digits", "kind": kind, "model": "small-cnn", **sizes},
         "protocol": {"rounds": 1, "participation": 0.1},
         "method": {
             **for_each(MINIBATCH, {"rate": rates, "batch_size": 300}),
@@ -84,18 +70,11 @@ def images(
     the batch has (docs/decisions/0018-epochs-of-the-risk.md).
     """
     labelled = 1000
+    sizes = {"num_clients": 100, "num_timesteps": 100, "samples": samples, "reference_size": labelled}
+    pretraining = {"epochs": 60, "batch_size": 512, "learning_rate": 0.4, "augment": True}
     return {
-        "scenario": {
-            "dataset": dataset,
-            "kind": kind,
-            "num_clients": 100,
-            "num_timesteps": 100,
-            "samples": samples,
-            "alpha": 0.1,
-            "model": model,
-            "reference_size": labelled,
-            "pretraining": {"epochs": 60, "batch_size": 512, "learning_rate": 0.4, "augment": True},
-        },
+        "scenario": sizes
+        | {"dataset": dataset, "kind": kind, "model": model, "alpha": 0.1, "pretraining": pretraining},
         "protocol": {"rounds": 10, "participation": 0.1},
         "method": merged(
             for_each(RISK_DESCENDING, {"reference_draws": "prior"}),
@@ -115,39 +94,26 @@ def texts() -> Settings:
     epoch on 16 drawn reference texts instead of all 820. Of 19,680 labelled texts 16,400 train. The model stands in for
     Llama-3.2-3B, which runs by its name (`--set scenario.model=hf:meta-llama/Llama-3.2-3B`).
     """
-    rates = {"low": 1e-3, "mid": 1e-3, "high": 1e-2}
-    adamw = {"name": "adamw", "clip": 1.0, "weight_decay": 0.0}
+    rates, steps, samples = PRINTED_TEXTS["rate"], {"clip": 1.0, "weight_decay": 0.0}, 16
+    adamw = {"name": "adamw", **steps}
     others = [name for name in MINIBATCH if name not in FED_ADE]
-    samples = 16
+    sizes = {"num_clients": 5, "num_timesteps": 100, "samples": samples, "train_size": 16_400, "reference_size": 820}
     return {
         "scenario": {
             "dataset": "lama-trex",
             "kind": "label",
             "model": "hf:HuggingFaceTB/SmolLM2-135M-Instruct",
             "supports": "disjoint",
-            "num_clients": 5,
-            "num_timesteps": 100,
-            "samples": samples,
             "alpha": 0.1,
-            "train_size": 16_400,
-            "reference_size": 820,
-            "pretraining": {
-                "optimiser": "adamw",
-                "epochs": 4,
-                "batch_size": 32,
-                "learning_rate": 1e-3,
-                "weight_decay": 0.0,
-                "clip": 1.0,
-            },
+            "pretraining": {"optimiser": "adamw", "epochs": 4, "batch_size": 32, "learning_rate": 1e-3, **steps},
+            **sizes,
         },
         "protocol": {"rounds": 5, "participation": 1.0},
         "method": merged(
             for_each(others, {"rate": rates, "batch_size": 4, "optimiser": adamw}),
             for_each(RISK_DESCENDING, {"reference_draws": "prior"}),
-            for_each(
-                FED_ADE,
-                CALIBRATED | {"joint_epochs": 1, "personal_epochs": 4, "batch_size": samples, "optimiser": adamw},
-            ),
+            for_each(FED_ADE, CALIBRATED | {"joint_epochs": 1, "personal_epochs": 4, "batch_size": samples}),
+            for_each(FED_ADE, {"optimiser": adamw}),
             for_each(("fed-ade-release", "fed-ade-plus"), {"joint_epochs": 1, "personal_epochs": 1}),
             {"ditto": {"personal_epochs": 1}},
             for_each(SINGLE_STEPS, {"rate": rates, "optimiser": adamw}),
@@ -158,16 +124,9 @@ def texts() -> Settings:
 
 def own() -> Settings:
     """A model and data of the user's own: nothing is trained, and nothing is tuned to any dataset."""
+    sizes = {"num_clients": 20, "num_timesteps": 50, "samples": 32, "reference_size": 100}
     return {
-        "scenario": {
-            "dataset": "",
-            "model": "",
-            "pretraining": "none",
-            "num_clients": 20,
-            "num_timesteps": 50,
-            "samples": 32,
-            "reference_size": 100,
-        },
+        "scenario": {"dataset": "", "model": "", "pretraining": "none", **sizes},
         "protocol": {"rounds": 1, "participation": 0.5},
     }
 

@@ -59,10 +59,8 @@ class ExecutionSettings(StrictSettings):
 
 
 class MethodEntry(StrictSettings):
-    """A method that is run, what is set for it alone, and its name in tables.
-
-    Written as `tent`, `{tent: {adaptation_steps: 5}}` or `{name: long tent, tent: {adaptation_steps: 5}}`.
-    """
+    """A method that is run, what is set for it alone, and its name in tables. Written as `tent`, `{tent:
+    {adaptation_steps: 5}}` or `{name: long tent, tent: {adaptation_steps: 5}}`."""
 
     name: str
     method: str

@@ -10,10 +10,8 @@ _MASK = 0xFFFFFFFF
 
 
 def uniform(key: Int[Tensor, ""], shape: tuple[int, ...], purpose: int = 0) -> Float[Tensor, "*S"]:
-    """Independent uniform numbers in [0, 1); different purposes of one key are independent.
-
-    Two rounds of MurmurHash3's 32-bit finaliser (Appleby, public domain) over key, purpose and position.
-    """
+    """Independent uniform numbers in [0, 1); different purposes of one key are independent. Two rounds of MurmurHash3's
+    32-bit finaliser (Appleby, public domain) over key, purpose and position."""
     position = torch.arange(math.prod(shape), device=key.device)
     mixed = _finalise((key + 0x9E3779B9 * (purpose + 1)) & _MASK)
     hashed = _finalise((position * 0x85EBCA77 + mixed) & _MASK)

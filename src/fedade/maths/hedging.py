@@ -40,9 +40,7 @@ def hedge_drawn(
     num_draws: int,
     rate: float,
 ) -> Float[Tensor, " M"]:
-    """Hedge on the experts that were drawn, with losses divided by their chance to be: unbiased for all.
-
-    The chance is 1 - (1 - w_j / Σw)^draws (Ghari and Shen, 2024).
-    """
+    """Hedge on the experts that were drawn, with losses divided by their chance to be: unbiased for all. The chance is
+    1 - (1 - w_j / Σw)^draws (Ghari and Shen, 2024)."""
     chances = 1 - (1 - log_weights.softmax(-1)) ** num_draws
     return torch.where(drawn, hedge(log_weights, losses / chances.clamp_min(_SMALLEST_CHANCE), rate), log_weights)

@@ -10,10 +10,8 @@ from torch import Tensor
 
 
 def class_weights(prior: Float[Tensor, "*C K"], labels: Int[Tensor, "*C n"]) -> Float[Tensor, "*C n"]:
-    """w_j = q_{y_j} n / n_{y_j}: mean_j w_j loss_j is the estimated risk of paper Sec. 3 (eq:estimated_risk).
-
-    A class without reference samples contributes nothing.
-    """
+    """w_j = q_{y_j} n / n_{y_j}: mean_j w_j loss_j is the estimated risk of paper Sec. 3 (eq:estimated_risk). A class
+    without reference samples contributes nothing."""
     counts = one_hot(labels, prior.shape[-1], prior.dtype).sum(-2)
     per_class = prior * labels.shape[-1] / counts.clamp_min(1)
     return per_class.gather(-1, labels)
@@ -86,11 +84,9 @@ def balanced_sample(
     num_classes: int,
     most: int,
 ) -> Float[Tensor, "*C n"]:
-    """1 for a random choice of trusted samples (trust is 0 or 1), equally many of each class that has any.
-
-    As many as the rarest of these classes has, and no more than `most`. A sample is chosen if few of its class drew a
-    smaller uniform number.
-    """
+    """1 for a random choice of trusted samples (trust is 0 or 1), equally many of each class that has any. As many as
+    the rarest of these classes has, and no more than `most`. A sample is chosen if few of its class drew a smaller
+    uniform number."""
     totals = class_totals(labels, trust, num_classes)
     rarest = torch.where(totals > 0, totals, torch.inf).amin(-1, keepdim=True).clamp_max(most)
     same_class = labels.unsqueeze(-1) == labels.unsqueeze(-2)

@@ -9,10 +9,8 @@ from fedade.maths.schedules import SCHEDULES, VARIANTS
 
 
 def weights(name: str, horizon: int, uniforms: Float[Tensor, " T"], variant: str = "standard") -> Float[Tensor, " T+1"]:
-    """ω(0), ..., ω(T) in [0, 1], float64 (eqn:label_shift); ω(0) = 0, the law before the stream begins.
-
-    ``uniforms`` holds one draw from [0, 1) per timestep t = 1..T; only random schedules read it.
-    """
+    """ω(0), ..., ω(T) in [0, 1], float64 (eqn:label_shift); ω(0) = 0, the law before the stream begins. ``uniforms``
+    holds one draw from [0, 1) per timestep t = 1..T; only random schedules read it."""
     schedule = SCHEDULES[known_name("schedule", name, SCHEDULES)]
     rule = schedule.rule(known_name("schedule variant", variant, VARIANTS))
     if horizon < 1 or uniforms.shape[-1] != horizon:

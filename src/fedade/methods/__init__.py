@@ -90,7 +90,7 @@ METHODS = LazyMethods(
         "fed-rep": MethodPath("fed_rep:FedRep"),
         "ditto": MethodPath("ditto:Ditto"),
         "fed-pseudo": MethodPath("fed_pseudo:FedPseudo"),
-        "oracle-prior": MethodPath("oracle_prior:OraclePrior"),
+        "oracle-prior": MethodPath("prior_reweighting:OraclePrior"),
         "oracle-finetune": MethodPath("oracle_finetune:OracleFinetune"),
         "fed-poe-oracle": MethodPath("fed_poe:FedPoe", labels="oracle"),
         "fed-ccfa-oracle": MethodPath("fed_ccfa.method:FedCcfa", labels="oracle"),

@@ -2,13 +2,10 @@
 
 Every base learner is UOGD: online gradient descent of the head on reference losses weighted by the estimated prior, on
 the deployed body's features. Hedge moves towards the learner with the least estimated risk, so that nobody has to know
-how fast the prior changes. UOGD alone is the pool of one.
-
-Bounds that the published code leaves to the user come from the deployment: the decision set is the ball that the
-deployed head touches, and gradients are bounded by the longest reference feature. Only reference inputs are ever
-descended, so covariate shift is invisible and does harm.
-
-The step sizes are the method, so it takes no other optimiser. A text model's head is its classifier here.
+how fast the prior changes. UOGD alone is the pool of one. Bounds that the published code leaves to the user come from
+the deployment: the decision set is the ball that the deployed head touches, and gradients are bounded by the longest
+reference feature. Only reference inputs are ever descended, so covariate shift is invisible and does harm. The step
+sizes are the method, so it takes no other optimiser. A text model's head is its classifier here.
 """
 
 import math
@@ -22,11 +19,13 @@ from torch.func import grad_and_value, vmap
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.core.split import weighted_mean
+from fedade.core.tree import tree_map
 from fedade.maths.hedging import hedge, mixture
 from fedade.parts import last_layers
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 
 Scalar = Float[Tensor, ""]
+_IN_A_POOL = ", in a pool of step sizes under Hedge"
 
 
 class AtlasClient(NamedTuple):
@@ -55,49 +54,37 @@ class Atlas(Method[AtlasClient]):
     @property
     def card(self) -> Card:
         alone = self.pool == "single" or len(self.step_sizes) == 1
-        return Card(
-            summary="head on frozen features descends the estimated risk"
-            + ("" if alone else ", in a pool of step sizes under Hedge"),
-            paper="Bai et al., NeurIPS 2022",
-            reference=True,
-            keeps_body=True,
-        )
+        summary = f"head on frozen features descends the estimated risk{'' if alone else _IN_A_POOL}"
+        return Card(summary, "Bai et al., NeurIPS 2022", reference=True, keeps_body=True)
 
     def begin(self, ctx: ClientContext) -> AtlasClient:
         """Copies of the deployed head, weighted equally."""
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
         step_sizes = self._step_sizes(deployment)
-        heads = {
-            name: value.expand(len(step_sizes), *value.shape)
-            for name, value in last_layers.last_layer(deployment).items()
-        }
+        heads = tree_map(lambda value: value.expand(len(step_sizes), *value.shape), last_layers.last_layer(deployment))
         return AtlasClient(heads, step_sizes, torch.zeros_like(step_sizes))
 
     def observe(self, ctx: ClientContext, state: AtlasClient) -> tuple[AtlasClient, Plan]:
-        """Every head takes a step on the estimated risk, and Hedge weighs them by the risk that they had before.
-
-        Unlike in the released code, the weights see a risk at once, as in the paper, and not one timestep late.
-        """
+        """Every head takes a step on the estimated risk, and Hedge weighs them by the risk that they had before. Unlike
+        in the released code, the weights see a risk at once, as in the paper, and not one timestep late."""
         deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
         examination = last_layers.reference_examination(deployment, prior)
         radius = _norm(last_layers.last_layer(deployment))
 
-        def risk(head: dict[str, Tensor]) -> Tensor:
-            return last_layers.loss(deployment, head, examination)
-
         def step(head: dict[str, Tensor], step_size: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-            gradient, value = grad_and_value(risk)(head)
-            return _project({name: head[name] - step_size * gradient[name] for name in head}, radius), value
+            gradient, value = grad_and_value(lambda own: last_layers.loss(deployment, own, examination))(head)
+            moved = {name: head[name] - step_size * gradient[name] for name in head}
+            norm = _norm(moved)
+            # To the nearest head in the ball that the deployed head touches
+            scale = torch.where(norm > radius, radius / torch.where(norm > radius, norm, 1), 1)
+            return {name: scale * tensor for name, tensor in moved.items()}, value
 
         heads, risks = vmap(step)(state.heads, state.step_sizes)
         hedge_rate = self.hedge_rate or 2 * math.sqrt(math.log(len(risks)) / self.horizon)
         log_weights = hedge(state.log_weights, risks, hedge_rate)
-        plan = {
-            "prior": prior,
-            "learning_rate": (log_weights.softmax(-1) * state.step_sizes).sum(),
-            "risk": (state.log_weights.softmax(-1) * risks).sum(),
-        }
+        rate = (log_weights.softmax(-1) * state.step_sizes).sum()
+        plan = {"prior": prior, "learning_rate": rate, "risk": (state.log_weights.softmax(-1) * risks).sum()}
         return AtlasClient(heads, state.step_sizes, log_weights), plan
 
     def predict(self, ctx: ClientContext, state: AtlasClient) -> Tensor:
@@ -113,7 +100,9 @@ class Atlas(Method[AtlasClient]):
         diameter = 2 * _norm(last_layers.last_layer(deployment))
         if self.step_sizes:
             return diameter.new_tensor(self.step_sizes)
-        bound = _gradient_bound(deployment)
+        # G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖.
+        features = last_layers.frozen_reference_features(deployment)
+        bound = (2 * (features.square().sum(-1).max() + 1)).sqrt()
         if self.pool == "theorem":
             return theorem_pool(diameter, bound, deployment.confusion, self.horizon)
         return {"released": released_pool, "single": single_step_size}[self.pool](diameter, bound, self.horizon)
@@ -121,19 +110,6 @@ class Atlas(Method[AtlasClient]):
 
 def _norm(head: dict[str, Tensor]) -> Tensor:
     return torch.stack([value.square().sum() for value in head.values()]).sum().sqrt()
-
-
-def _project(head: dict[str, Tensor], radius: Tensor) -> dict[str, Tensor]:
-    """The nearest head in the ball of a radius about 0."""
-    norm = _norm(head)
-    scale = torch.where(norm > radius, radius / torch.where(norm > radius, norm, 1), 1)
-    return {name: scale * value for name, value in head.items()}
-
-
-def _gradient_bound(deployment: Deployment) -> Tensor:
-    """G: a cross-entropy's gradient by the logits is no longer than √2; that by the head, √2 ‖(h, 1)‖."""
-    features = last_layers.frozen_reference_features(deployment)
-    return (2 * (features.square().sum(-1).max() + 1)).sqrt()
 
 
 def single_step_size(diameter: Scalar, gradient_bound: Scalar, horizon: int) -> Float[Tensor, " 1"]:

@@ -2,10 +2,8 @@
 
 A module is one parameter tensor, or the running means or variances of one BatchNorm layer. Its rate α is learned on
 labelled source clients: take one label-free step with α, see on the labels whether it helped, and correct α. After
-deployment every batch takes one such step, with the rates frozen and without any exchange.
-
-Source clients are imitated by drawing batches from the reference set with Dirichlet class priors, so the rates know
-label shift only.
+deployment every batch takes one such step, with the rates frozen and without any exchange. Source clients are imitated
+by drawing batches from the reference set with Dirichlet class priors, so the rates know label shift only.
 """
 
 from typing import Literal, NamedTuple

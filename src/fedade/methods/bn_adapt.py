@@ -1,10 +1,8 @@
 """Normalisation statistics that follow the stream, with weights untouched (AdaBN; Schneider et al., NeurIPS 2020).
 
 `batch` uses each batch's own statistics, `mix` a little of them (the default, and the safe one), `ema` a running
-average.
-
-Good under covariate shift and bad under label shift, where a batch's statistics say more of its classes than of its
-inputs.
+average. Good under covariate shift and bad under label shift, where a batch's statistics say more of its classes than
+of its inputs.
 
 A client keeps nothing for `batch` and `mix`, and the statistics (8 bytes per normalised channel) for `ema`. A timestep
 costs one forward pass per sample for `ema` and none otherwise; nothing is sent.
@@ -35,10 +33,8 @@ class BnAdapt(Method[dict[str, Tensor]]):
 
     @property
     def card(self) -> Card:
-        return Card(
-            summary=f"BatchNorm statistics from the stream ({self.mode}); the source where a model has none",
-            paper="BN adaptation, NeurIPS 2020",
-        )
+        summary = f"BatchNorm statistics from the stream ({self.mode}); the source where a model has none"
+        return Card(summary, "BN adaptation, NeurIPS 2020")
 
     def begin(self, ctx: ClientContext) -> dict[str, Tensor]:
         deployment = ctx.deployment
@@ -55,10 +51,7 @@ class BnAdapt(Method[dict[str, Tensor]]):
     def predict(self, ctx: ClientContext, state: dict[str, Tensor]) -> Tensor:
         if self.mode == "ema":
             return own_prediction(ctx, state)
-        features = ctx.deployed_features(self._mix(len(ctx.inputs)))
+        samples, before = len(ctx.inputs), self.source_samples
+        weight = self.mix_weight if before is None else samples / (before + samples)
+        features = ctx.deployed_features(Mixed(1.0 if self.mode == "batch" else weight))
         return ctx.deployment.network.classify(ctx.deployment.parameters, features).softmax(-1)
-
-    def _mix(self, samples: int) -> Mixed:
-        if self.mode == "batch":
-            return Mixed(1.0)
-        return Mixed(self.mix_weight if self.source_samples is None else samples / (self.source_samples + samples))

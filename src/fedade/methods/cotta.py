@@ -2,15 +2,15 @@
 
 The teacher is a running average of the student. Where the deployed model is unsure of a batch, the teacher's answer is
 an average over random views of it. Each weight goes back to its deployed value with a small probability, so that
-nothing is forgotten for good. Predictions are the teacher's, and passes normalise with their batch's own statistics.
-A view of a text lacks some of its tokens.
-
-These make it bad under label shift, and a teacher that moves by a thousandth per step goes nowhere in a short stream.
+nothing is forgotten for good. Predictions are the teacher's, and passes normalise with their batch's own statistics. A
+view of a text lacks some of its tokens. These make it bad under label shift, and a teacher that moves by a thousandth
+per step goes nowhere in a short stream.
 
 A client keeps 16·|θ| bytes: student, teacher and two moments of Adam. A timestep costs about 5 + `views` forward passes
 per sample, whether or not the views are used, since clients are computed together; nothing is sent.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -67,8 +67,11 @@ class Cotta(Method[CottaClient]):
         deployment, inputs, source = ctx.deployment, ctx.inputs, adaptable(ctx.deployment)
         confidence = batch_logits(deployment, source, inputs).softmax(-1).max(-1).values.mean()
         unsure = confidence < self.anchor_confidence
-        over_views = self._over_views(ctx, state.teacher)
-        target = torch.where(unsure, over_views, own_batch_logits(ctx, state.teacher)).softmax(-1)
+        answers = own_batch_logits(ctx, state.teacher)
+        if self.views:
+            seen = (batch_logits(deployment, state.teacher, view) for view in views(inputs, ctx.key, self.views))
+            answers = torch.where(unsure, reduce(torch.add, seen) / self.views, answers)
+        target = answers.softmax(-1)
 
         def loss(student: dict[str, Tensor]) -> Tensor:
             return -(target * batch_logits(deployment, student, inputs).log_softmax(-1)).sum(-1).mean()
@@ -80,23 +83,12 @@ class Cotta(Method[CottaClient]):
             for name, value in state.teacher.items()
         }
         student = _restored(student, source, self.restoration, ctx.key)
-        plan = {
-            "learning_rate": torch.full_like(confidence, self.learning_rate),
-            "anchor_confidence": confidence,
-            "averaged_views": unsure.to(confidence.dtype),
-        }
+        told = {"anchor_confidence": confidence, "averaged_views": unsure.to(confidence.dtype)}
+        plan = {"learning_rate": torch.full_like(confidence, self.learning_rate), **told}
         return CottaClient(student, teacher, moments), plan
 
     def predict(self, ctx: ClientContext, state: CottaClient) -> Tensor:
         return own_batch_logits(ctx, state.teacher).softmax(-1)
-
-    def _over_views(self, ctx: ClientContext, teacher: dict[str, Tensor]) -> Tensor:
-        if not self.views:
-            return own_batch_logits(ctx, teacher)
-        total = torch.zeros((), device=ctx.inputs.device)
-        for view in views(ctx.inputs, ctx.key, self.views):
-            total = total + batch_logits(ctx.deployment, teacher, view)
-        return total / self.views
 
 
 def _restored(

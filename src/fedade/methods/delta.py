@@ -2,10 +2,8 @@
 
 Batches are normalised by a running average of their statistics while gradients take the way through the batch's own
 (test-time batch renormalisation). Samples of classes that were predicted often count less in the loss (dynamic online
-reweighting).
-
-The average begins with the first batch, as released; with fewer than 50 samples that is too little, and it begins with
-the deployed statistics (`start`).
+reweighting). The average begins with the first batch, as released; with fewer than 50 samples that is too little, and
+it begins with the deployed statistics (`start`).
 
 A client keeps 12 bytes per scale and shift and 8 per normalised channel. A timestep costs about 3 forward passes per
 sample; nothing is sent.
@@ -37,8 +35,7 @@ class DeltaClient(NamedTuple):
     known: dict[str, Statistics]
     """Running means and squared deviations, by layer."""
     batches: Tensor
-    frequencies: Tensor
-    """`[K]`"""
+    frequencies: Tensor  # [K]
 
 
 class Delta(Method[DeltaClient]):

@@ -2,10 +2,8 @@
 
 A sample is trusted if it is certain, and if its answer loses probability when its image is cut into tiles that are
 shuffled: an answer that survives this rests on texture or background. Trusted samples weigh more the more certain they
-are and the more they lose.
-
-The shuffled images are normalised with the statistics of their whole batch, where the released code passes the certain
-ones alone. Of a text, all tokens but the first are shuffled.
+are and the more they lose. The shuffled images are normalised with the statistics of their whole batch, where the
+released code passes the certain ones alone. Of a text, all tokens but the first are shuffled.
 
 A client keeps 12 bytes per scale and shift. A timestep costs about 4 forward passes per sample; nothing is sent.
 """
@@ -15,13 +13,15 @@ import math
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.core.tokens import PADDING
 from fedade.maths.counter import uniform
 from fedade.maths.losses import entropy, entropy_from_logits
+from fedade.parts import norm_layers
 from fedade.parts.augmentation import refuse_without_views
-from fedade.parts.norm_layers import batch_logits, masked_mean, norm_learner, own_batch_logits, plan_with_reliable, step
+from fedade.parts.norm_layers import batch_logits, norm_learner, own_batch_logits
 from fedade.parts.optimisers import AdamOptimiser, Learner
 
 
@@ -59,22 +59,20 @@ class Deyo(Method[Learner]):
         trusted = (sizes < self.reliable_entropy * scale) & (lost > self.least_loss)
         weights = torch.exp(self.weight_entropy * scale - sizes) + torch.exp(lost)
 
-        def loss(own: dict[str, Tensor]) -> tuple[Tensor, tuple[()]]:
+        def loss(own: dict[str, Tensor]) -> Tensor:
             found = entropy_from_logits(batch_logits(deployment, own, ctx.inputs))
-            return masked_mean(weights * found, trusted), ()
+            return norm_layers.masked_mean(weights * found, trusted)
 
-        plan = plan_with_reliable(self.learning_rate, trusted, sizes)
-        return step(state, loss, self.optimiser, self.learning_rate, trusted.any()), plan
+        plan = norm_layers.plan_with_reliable(self.learning_rate, trusted, sizes)
+        return norm_layers.moved(state, grad(loss)(state.own), self.optimiser, self.learning_rate, trusted.any()), plan
 
     def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
         return own_batch_logits(ctx, state.own).softmax(-1)
 
 
 def shuffled(inputs: Tensor, key: Tensor, tiles: int) -> Tensor:
-    """Images cut into tiles per side that are shuffled, each image in its own way; of texts, the tokens.
-
-    Where tiles do not divide a side, the pixels beyond them are left out.
-    """
+    """Images cut into tiles per side that are shuffled, each image in its own way; of texts, the tokens. Where tiles do
+    not divide a side, the pixels beyond them are left out."""
     if inputs.ndim == 2:
         draws = uniform(key, tuple(inputs.shape))
         places = torch.arange(inputs.shape[-1], device=inputs.device)

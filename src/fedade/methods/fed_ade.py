@@ -39,7 +39,7 @@ class FedAdeClient(NamedTuple):
     """Rates of another run, where it draws from them."""
 
 
-class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
+class FedAde(FederatedMethod[FedAdeClient, Shared]):
     """Algorithm 1 of the paper; the defaults are its equations."""
 
     pace: Pace = "adaptive"
@@ -140,12 +140,8 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         if self.normalisation == "ema":
             own |= {name: deployment.parameters[name] for name in norm_layers.statistics_names(deployment)}
         replays = self.replays_rates_of is not None and self.measured_rates
-        return FedAdeClient(
-            own,
-            self._measure.init(deployment),
-            phase_states(deployment, self.optimiser),
-            replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if replays else (),
-        )
+        replayed = replayed_rates(self.pace, self.measured_rates, deployment.source_prior) if replays else ()
+        return FedAdeClient(own, self._measure.init(deployment), phase_states(deployment, self.optimiser), replayed)
 
     def begin_server(self, deployment: Deployment) -> Shared:
         """ψ̄ as deployed; normalisation statistics never travel."""
@@ -159,27 +155,19 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
         model = own_model(ctx, own)
         features = self._features(ctx, model) if own is state.own else network.represent(model, ctx.inputs)
         probabilities = network.classify(model, features).softmax(-1)
-        current, signals = self._measure.update(
-            deployment, state.previous, probabilities, network.summarise(features), ctx.key, self.use_unc, self.use_rep
-        )
+        vectors = network.summarise(features)
+        current, signals = self._measure.update(deployment, state.previous, probabilities, vectors, ctx.key)
         if isinstance(state.replayed, Tensor):
             rate = replayed_rate(state.replayed, ctx.key)
         else:
             rate = self.rate.rate(self.pace, self.signal.stretched(signals.combined))
-        plan = {
-            "learning_rate": rate,
-            "s_unc": signals.unc,
-            "s_rep": signals.rep,
-            "s": signals.combined,
-        }
+        plan = {"learning_rate": rate, "s_unc": signals.unc, "s_rep": signals.rep, "s": signals.combined}
         if self._needs_prior:  # it takes a pass
             plan["prior"] = batch_prior(ctx, self.prior)
         state = state._replace(own=own, previous=current)
         return (state, plan) if self.has_rounds else self.personalise(ctx, state, plan)
 
-    def local_round(
-        self, ctx: RoundContext, state: FedAdeClient, plan: Plan
-    ) -> tuple[FedAdeClient, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: FedAdeClient, plan: Plan) -> tuple[FedAdeClient, Plan, Shared]:
         """The joint step on ψ and φ (eq:local_joint_update), then ψ is sent: lines 11 and 12."""
         training, epochs = self._training(ctx, plan, self.reference_draws), range(self.joint_epochs)
         if self.paces.shared:
@@ -218,19 +206,11 @@ class FedAde(FederatedMethod[FedAdeClient, dict[str, Tensor]]):
 
     @property
     def _measure(self) -> Measure:
-        return choose_measure(self.measure, self.feature_measure, self.debiased)
+        measure = choose_measure(self.measure, self.feature_measure, self.debiased)
+        return replace(measure, use_unc=self.use_unc, use_rep=self.use_rep)
 
     def _training(self, ctx: ClientContext, plan: Plan, draws: ReferenceDraws) -> Training:
-        return Training(
-            ctx,
-            OBJECTIVES[self.objective],
-            plan,
-            self.batch_size,
-            self.optimiser,
-            draws,
-            norm_layers.evaluation(self.normalisation, self.mix_weight),
-            keeps_body=self._keeps_body,
-            paces=self.paces,
-            anchor=self.anchor,
-            centred=self.centred,
-        )
+        objective, passes = OBJECTIVES[self.objective], norm_layers.evaluation(self.normalisation, self.mix_weight)
+        plain = Training(ctx, objective, plan, self.batch_size, self.optimiser, draws, passes)
+        keeps_body = self._keeps_body
+        return replace(plain, paces=self.paces, anchor=self.anchor, centred=self.centred, keeps_body=keeps_body)

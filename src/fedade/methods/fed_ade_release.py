@@ -13,7 +13,6 @@ from torch.nn.functional import normalize
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import FROZEN, RecordingStatistics
-from fedade.core.split import Parameters
 from fedade.core.tree import Tree
 from fedade.maths.counter import uniform
 from fedade.maths.signals.dynamics import combined_dynamics
@@ -21,7 +20,7 @@ from fedade.parts.composition import own_model, own_prediction, trainable_part
 from fedade.parts.norm_layers import follow, statistics_names, warn_without_batch_norm
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.participation import phase_states
+from fedade.parts.participation import joint_step, phase_states
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.summaries import FeatureSummary, PredictionSummary, Signals, Summary, signals, summarise
@@ -40,7 +39,7 @@ class ReleaseClient(NamedTuple):
     states: PhaseStates
 
 
-class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
+class FedAdeRelease(FederatedMethod[ReleaseClient, Shared]):
     """Entropy minimisation without federation, with noisier signals than the paper's."""
 
     rate: RateBounds = RateBounds()
@@ -93,8 +92,6 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     def keeps_participants(self) -> bool:
         return self.fixed_participants
 
-    # Client
-
     def begin(self, ctx: ClientContext) -> ReleaseClient:
         """Whatever moves and is not broadcast belongs to the client."""
         deployment = ctx.deployment
@@ -118,9 +115,7 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         state, measured = self._signals(ctx, state)
         return state, self._plan(measured, prior)
 
-    def local_round(
-        self, ctx: RoundContext, state: ReleaseClient, plan: Plan
-    ) -> tuple[ReleaseClient, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: ReleaseClient, plan: Plan) -> tuple[ReleaseClient, Plan, Shared]:
         """Signals where they belong to the draw, the steps in their order, and an upload."""
         if self.signal_per == "draw":
             state, measured = self._signals(ctx, state)
@@ -129,13 +124,8 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
         if self.order == "personal-first":
             state = self._personal(ctx, state, plan, range(self.personal_epochs))
             epochs = range(self.personal_epochs, self.personal_epochs + self.joint_epochs)
-        moving = self._moving(ctx.deployment, {**ctx.shared, **state.own})
-        training = self._training(ctx, plan)
-        steps = training.steps(epochs)
-        moved, joint = training.joint(moving, own_model(ctx, state.own), steps, state.states.joint)
-        own = {name: moved.get(name, value) for name, value in state.own.items()}
-        state = state._replace(own=own, states=state.states._replace(joint=joint))
-        return state, plan, {name: moved[name] for name in ctx.shared}
+        own, states, uplink = joint_step(self._training(ctx, plan), state.own, state.states, epochs)
+        return state._replace(own=own, states=states), plan, uplink
 
     def personalise(self, ctx: RoundContext, state: ReleaseClient, plan: Plan) -> tuple[ReleaseClient, Plan]:
         if self.order == "joint-first":
@@ -146,41 +136,28 @@ class FedAdeRelease(FederatedMethod[ReleaseClient, dict[str, Tensor]]):
     def predict(self, ctx: ClientContext, state: ReleaseClient) -> Tensor:
         return own_prediction(ctx, state.own)
 
-    # Server
-
     def begin_server(self, deployment: Deployment) -> Shared:
-        return self._moving(deployment, deployment.shared)
+        """What gradient steps move, and running statistics where they follow the batch."""
+        moving = {*deployment.network.trainable()}
+        if self.normalisation == "running":
+            moving |= {*statistics_names(deployment)}
+        return {name: value for name, value in deployment.shared.items() if name in moving}
 
     def aggregate(
-        self, deployment: Deployment, shared: Shared, uplinks: dict[str, Tensor], weights: Tensor
+        self, deployment: Deployment, shared: Shared, uplinks: Shared, weights: Tensor
     ) -> tuple[Shared, Tree]:
         """An average that, without a broadcast, no client ever computes with."""
         sizes = weights if self.weights == "samples" else torch.ones_like(weights)
         return super().aggregate(deployment, shared, uplinks, sizes)
 
-    # Pieces
-
-    def _moving(self, deployment: Deployment, tensors: Parameters) -> dict[str, Tensor]:
-        """The tensors that gradient steps move, and running statistics where they follow the batch."""
-        moving = {*deployment.network.trainable()}
-        if self.normalisation == "running":
-            moving |= {*statistics_names(deployment)}
-        return {name: value for name, value in tensors.items() if name in moving}
-
     def _plan(self, measured: Signals, prior: Tensor) -> Plan:
-        return {
-            "learning_rate": self.rate.rate("adaptive", measured.combined),
-            "s_unc": measured.unc,
-            "s_rep": measured.rep,
-            "s": measured.combined,
-            "prior": prior,
-        }
+        rate, told = self.rate.rate("adaptive", measured.combined), zip(("s_unc", "s_rep", "s"), measured, strict=True)
+        return {"learning_rate": rate, **dict(told), "prior": prior}
 
     def _signals(self, ctx: ClientContext, state: ReleaseClient) -> tuple[ReleaseClient, Signals]:
         """q, z and S; the pass for q may be in training mode, the one for z never is."""
         network, model, own = ctx.deployment.network, own_model(ctx, state.own), state.own
-        features = ctx.own_features(model)
-        seen_by_head = features
+        features = seen_by_head = ctx.own_features(model)
         if self.signal_pass == "train":
             recording = RecordingStatistics()
             seen_by_head = network.represent(model, ctx.inputs, recording)

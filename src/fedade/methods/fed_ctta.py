@@ -3,10 +3,8 @@
 Each client takes a step on its own predicted classes, with its batch's statistics, which its running ones follow. In a
 round it sends its model and its mean logits on random images, the same images for everybody; the server returns each
 participant an average of its own, in which clients with similar answers count more. No data, and nothing computed from
-data but weights, is compared.
-
-Three released trees disagree. This is the one that follows the abstract's idea; its loss are predicted classes, where
-the abstract has entropy (`loss`).
+data but weights, is compared. Three released trees disagree. This is the one that follows the abstract's idea; its loss
+are predicted classes, where the abstract has entropy (`loss`).
 
 A client keeps 12·|θ| bytes, and sends and receives |θ| with all statistics. A timestep costs about 3 forward passes per
 sample, and `noise_images` in a round.
@@ -36,8 +34,7 @@ class FedCttaClient(NamedTuple):
 
     learner: Learner
     statistics: dict[str, Tensor]
-    signature: Tensor
-    """`[K]`"""
+    signature: Tensor  # [K]
     rounds: Tensor
 
 
@@ -52,9 +49,7 @@ class FedCttaUplink(NamedTuple):
 class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
     """Federated continual test-time adaptation, with the constants of the released ablation."""
 
-    about = Card(
-        summary="own steps, then an average with clients whose models answer noise alike", paper="FedCTTA, IJCNN 2025"
-    )
+    about = Card("own steps, then an average with clients whose models answer noise alike", "FedCTTA, IJCNN 2025")
 
     learning_rate: float = Field(1e-5, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()

@@ -2,7 +2,6 @@
 
 Each client mixes its own model, the federated one and a bank of earlier federated ones; multiplicative weights follow
 their losses, so that an old model returns when its time does. Only the last layer ever moves, as in the authors' code.
-
 The original learns from labels (`labels="oracle"`). In the label-free port every loss is the BBSE risk: the reference
 set's loss under the batch's estimated prior. One sample of the original is one batch here, and snapshots are of the
 averaged global model, where the authors' code stores the local one. The risk is linear in the prior, so the loss of a
@@ -18,12 +17,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
+from fedade.core.split import Parameters
 from fedade.core.tree import repeat
 from fedade.maths.counter import uniform
 from fedade.maths.hedging import draw_experts, hedge, hedge_drawn, mixture
 from fedade.parts import last_layers
 from fedade.parts.objectives import LabelSource
-from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.optimisers import WHOLE, Optimiser, OptimiserState, PhaseStates, descend
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 
@@ -59,7 +59,7 @@ class Members(NamedTuple):
     halves: Tensor
 
 
-class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
+class FedPoe(FederatedMethod[FedPoeClient, Shared]):
     """Personalised online federated learning with multiple models."""
 
     labels: LabelSource = "unsup"
@@ -79,13 +79,9 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
 
     @property
     def card(self) -> Card:
-        return Card(
-            summary="loss-weighted ensemble of a local model, the federated one and a bank of earlier ones",
-            paper="Ghari and Shen, NeurIPS 2024",
-            reads_deployed=True,
-            oracle=self.labels == "oracle",
-            reference=True,
-        )
+        summary = "loss-weighted ensemble of a local model, the federated one and a bank of earlier ones"
+        paper, oracle = "Ghari and Shen, NeurIPS 2024", self.labels == "oracle"
+        return Card(summary, paper, oracle, reads_deployed=True, reference=True)
 
     def begin(self, ctx: ClientContext) -> FedPoeClient:
         """The deployed model is the first snapshot."""
@@ -114,42 +110,38 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
         members = self._members(ctx, state, examination.features)
         rate = torch.full_like(prior[0], self.rate.mid)
         slots = len(state.drawn)
-        local, personal = last_layers.stepped(
-            ctx.deployment, state.local, examination, rate, self.steps, self.optimiser, state.states.personal
-        )
+        local, personal = self._stepped(ctx, state.local, examination, rate, state.states.personal)
+        tuned, bank, halves = (last_layers.losses(predicted, examination) for predicted in members)
         judged = state._replace(
             local=local,
             states=state.states._replace(personal=personal),
-            bank_weights=hedge_drawn(
-                state.bank_weights, last_layers.losses(members.bank, examination), state.drawn, slots, self.weight_rate
-            ),
-            tuned_weights=hedge(state.tuned_weights, last_layers.losses(members.tuned, examination), self.weight_rate),
-            outer_weights=hedge(state.outer_weights, last_layers.losses(members.halves, examination), self.weight_rate),
+            bank_weights=hedge_drawn(state.bank_weights, bank, state.drawn, slots, self.weight_rate),
+            tuned_weights=hedge(state.tuned_weights, tuned, self.weight_rate),
+            outer_weights=hedge(state.outer_weights, halves, self.weight_rate),
             past=state.past + prior,
         )
         banked = self._with_snapshot(ctx, judged)
         drawn = draw_experts(banked.bank_weights, uniform(ctx.key, (slots,)))
-        plan = {
-            "learning_rate": rate,
-            "prior": prior,
-            "weight_local": banked.tuned_weights.softmax(-1)[0],
-            "weight_bank": banked.outer_weights.softmax(-1)[1],
-        }
+        own, bank = banked.tuned_weights.softmax(-1)[0], banked.outer_weights.softmax(-1)[1]
+        plan = {"learning_rate": rate, "prior": prior, "weight_local": own, "weight_bank": bank}
         return banked._replace(drawn=drawn), plan
 
-    def local_round(
-        self, ctx: RoundContext, state: FedPoeClient, plan: Plan
-    ) -> tuple[FedPoeClient, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: FedPoeClient, plan: Plan) -> tuple[FedPoeClient, Plan, Shared]:
         _, examination = self._examination(ctx)
         rate, states = plan["learning_rate"], state.states
-        moved, joint = last_layers.stepped(
-            ctx.deployment, ctx.shared, examination, rate, self.steps, self.optimiser, states.joint
-        )
+        moved, joint = self._stepped(ctx, ctx.shared, examination, rate, states.joint)
         return state._replace(states=states._replace(joint=joint)), plan, moved
 
     def predict(self, ctx: ClientContext, state: FedPoeClient) -> Tensor:
         """(c f_tuned + d f_bank) / (c + d)."""
         return mixture(self._members(ctx, state, last_layers.frozen_features(ctx)).halves, state.outer_weights)
+
+    def _stepped(
+        self, ctx: ClientContext, head: Parameters, by: last_layers.Examination, rate: Tensor, state: OptimiserState
+    ) -> tuple[dict[str, Tensor], OptimiserState]:
+        """A last layer after steps on the loss by which models are judged."""
+        loss = lambda moved, _: last_layers.loss(ctx.deployment, moved, by)  # noqa: E731
+        return descend(loss, head, rate, [WHOLE] * self.steps, self.optimiser, state)
 
     def _members(self, ctx: ClientContext, state: FedPoeClient, features: Tensor) -> Members:
         """f_j of every model, f_tuned = (a f_local + b f_global) / (a + b), and f_bank over the drawn snapshots."""
@@ -162,25 +154,20 @@ class FedPoe(FederatedMethod[FedPoeClient, dict[str, Tensor]]):
     def _examination(self, ctx: ClientContext) -> tuple[Tensor, last_layers.Examination]:
         """The batch's prior, and the samples by whose loss models are judged and trained."""
         if self.labels == "oracle":
-            features = last_layers.frozen_features(ctx)
-            return ctx.prior.to(features.dtype), last_layers.Examination(
-                features, ctx.labels, torch.ones_like(features[:, 0])
-            )
+            seen = last_layers.frozen_features(ctx)
+            return ctx.prior.to(seen.dtype), last_layers.Examination(seen, ctx.labels, torch.ones_like(seen[:, 0]))
         prior = batch_prior(ctx, self.prior)
         return prior, last_layers.reference_examination(ctx.deployment, prior)
 
     def _with_snapshot(self, ctx: ClientContext, state: FedPoeClient) -> FedPoeClient:
         """Every `period` timesteps the global model enters the bank, with the weight that its loss on the past earns.
-
         That loss is taken on the reference set under the summed priors, in the oracle form too, whose labelled past
-        would otherwise have to be kept.
-        """
+        would otherwise have to be kept."""
         shared, timestep = ctx.shared, ctx.timestep
         slots = torch.arange(len(state.drawn), device=timestep.device)
         replaced = (timestep % self.period == 0) & (slots == (timestep // self.period) % len(slots))
-        weight = -self.weight_rate * last_layers.loss(
-            ctx.deployment, shared, last_layers.reference_examination(ctx.deployment, state.past)
-        )
+        past = last_layers.reference_examination(ctx.deployment, state.past)
+        weight = -self.weight_rate * last_layers.loss(ctx.deployment, shared, past)
         bank = {
             name: torch.where(replaced.reshape(-1, *(1,) * shared[name].ndim), shared[name], old)
             for name, old in state.bank.items()

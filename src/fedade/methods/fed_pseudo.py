@@ -10,14 +10,15 @@ from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.maths.losses import class_balanced, confident_labels
-from fedade.parts.composition import own_model, own_prediction, trainable, trainable_personal, trainable_shared
+from fedade.parts.composition import own_prediction, trainable, trainable_personal, trainable_shared
 from fedade.parts.objectives import labelled_samples
-from fedade.parts.optimisers import Learner, Optimiser
+from fedade.parts.optimisers import Optimiser, PhaseStates
+from fedade.parts.participation import Participant, joint_step
 from fedade.parts.rates import RateBounds
 from fedade.parts.training import Training
 
 
-class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
+class FedPseudo(FederatedMethod[Participant, Shared]):
     """Shared body, personal head, labels from the client's own model."""
 
     about = Card(
@@ -34,26 +35,25 @@ class FedPseudo(FederatedMethod[Learner, dict[str, Tensor]]):
     batch_size: int = Field(32, ge=1)
     optimiser: Optimiser = Optimiser()
 
-    def begin(self, ctx: ClientContext) -> Learner:
-        return Learner(trainable_personal(ctx.deployment), self.optimiser.start(trainable(ctx.deployment)))
+    def begin(self, ctx: ClientContext) -> Participant:
+        states = PhaseStates(joint=self.optimiser.start(trainable(ctx.deployment)), personal=())
+        return Participant(trainable_personal(ctx.deployment), states)
 
     def begin_server(self, deployment: Deployment) -> Shared:
         return trainable_shared(deployment)
 
-    def observe(self, ctx: ClientContext, state: Learner) -> tuple[Learner, Plan]:
+    def observe(self, ctx: ClientContext, state: Participant) -> tuple[Participant, Plan]:
         """The plan says which share of the batch is trusted."""
         trusted = confident_labels(self.predict(ctx, state), self.confidence)[1].mean(-1)
         return state, {"learning_rate": torch.full_like(trusted, self.rate.mid), "trusted": trusted}
 
-    def local_round(self, ctx: RoundContext, state: Learner, plan: Plan) -> tuple[Learner, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: Participant, plan: Plan) -> tuple[Participant, Plan, Shared]:
         """Labels from the model as it enters the round, then joint steps on body and head."""
         labels, trust = confident_labels(self.predict(ctx, state), self.confidence)
         objective = labelled_samples(labels, class_balanced(labels, trust, ctx.deployment.num_classes))
         training = Training(ctx, objective, plan, self.batch_size, self.optimiser)
-        steps, moving = training.steps(range(self.epochs)), {**ctx.shared, **state.own}
-        moved, after = training.joint(moving, own_model(ctx, state.own), steps, state.state)
-        own = {name: moved[name] for name in state.own}
-        return Learner(own, after), plan, {name: moved[name] for name in ctx.shared}
+        own, states, uplink = joint_step(training, state.own, state.states, range(self.epochs))
+        return Participant(own, states), plan, uplink
 
-    def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
+    def predict(self, ctx: ClientContext, state: Participant) -> Tensor:
         return own_prediction(ctx, state.own)

@@ -7,14 +7,13 @@ Unlike in Fed-ADE, body and head never move together, and the head is not touche
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.method import Card, ClientContext, Deployment, Plan, RoundContext, Shared
-from fedade.parts.composition import own_model, own_prediction, trainable_personal, trainable_shared
+from fedade.core.method import Card, Deployment, Plan, RoundContext, Shared
+from fedade.parts.composition import own_model, trainable_personal, trainable_shared
 from fedade.parts.optimisers import PhaseStates
 from fedade.parts.participation import FixedRateBaseline, Participant
-from fedade.parts.priors import refuse_unsafe_inverse
 
 
-class FedRep(FixedRateBaseline[Participant]):
+class FedRep(FixedRateBaseline):
     """Alternating minimisation, head before body."""
 
     about = Card(
@@ -27,17 +26,13 @@ class FedRep(FixedRateBaseline[Participant]):
     body_epochs: int = Field(5, ge=0)
     """Epochs of the body, per round."""
 
-    def begin(self, ctx: ClientContext) -> Participant:
-        refuse_unsafe_inverse(ctx.deployment, self.prior)
-        head, body = trainable_personal(ctx.deployment), trainable_shared(ctx.deployment)
-        return Participant(head, PhaseStates(joint=self.optimiser.start(body), personal=self.optimiser.start(head)))
+    def own_part(self, deployment: Deployment) -> dict[str, Tensor]:
+        return trainable_personal(deployment)
 
     def begin_server(self, deployment: Deployment) -> Shared:
         return trainable_shared(deployment)
 
-    def local_round(
-        self, ctx: RoundContext, state: Participant, plan: Plan
-    ) -> tuple[Participant, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: Participant, plan: Plan) -> tuple[Participant, Plan, Shared]:
         """Epochs on the head with the body frozen, then epochs on the body with the new head frozen."""
         training, states = self.training(ctx, plan), state.states
         head_steps = training.steps(range(self.head_epochs))
@@ -45,6 +40,3 @@ class FedRep(FixedRateBaseline[Participant]):
         head, after_head = training.personal(state.own, own_model(ctx, state.own), head_steps, states.personal)
         body, after_body = training.joint(ctx.shared, own_model(ctx, head), body_steps, states.joint)
         return Participant(head, PhaseStates(joint=after_body, personal=after_head)), plan, body
-
-    def predict(self, ctx: ClientContext, state: Participant) -> Tensor:
-        return own_prediction(ctx, state.own)

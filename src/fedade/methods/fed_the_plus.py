@@ -1,13 +1,11 @@
 """FedTHE+: a global and a personal head, mixed anew for every test sample (Jiang and Lin, ICLR 2023).
 
 Both heads stand on one body. For each sample two weights are found without labels: where the heads agree they lower the
-entropy of the mixed logits, where they do not they favour the head whose training features are nearer to a running
-mean of the features. Then the whole model takes a few steps on the entropy of random views of that sample alone,
-answers, and is put back.
-
-The personal head is fitted here to the client's own labelled data, in one pass over them at its first batch, with the
-deployed head as the global one; where these data are as balanced as the deployed model's, both heads nearly agree, and
-little is left to mix. Views are CoTTA's here, where the original has AugMix.
+entropy of the mixed logits, where they do not they favour the head whose training features are nearer to a running mean
+of the features. Then the whole model takes a few steps on the entropy of random views of that sample alone, answers,
+and is put back. The personal head is fitted here to the client's own labelled data, in one pass over them at its first
+batch, with the deployed head as the global one; where these data are as balanced as the deployed model's, both heads
+nearly agree, and little is left to mix. Views are CoTTA's here, where the original has AugMix.
 
 A client keeps a head and two mean features, and sends one. A prediction costs about 3·`steps`·`views` forward passes
 per sample.
@@ -28,7 +26,7 @@ from fedade.maths.losses import entropy, entropy_from_logits
 from fedade.parts import last_layers
 from fedade.parts.augmentation import refuse_without_views, views
 from fedade.parts.norm_layers import adaptable
-from fedade.parts.optimisers import SGD, AdamOptimiser, descend
+from fedade.parts.optimisers import SGD, WHOLE, AdamOptimiser, Minibatch, descend
 from fedade.parts.training import minibatches
 
 BATCH = 32
@@ -47,7 +45,7 @@ class FedTheClient(NamedTuple):
     started: Tensor
 
 
-class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
+class FedThePlus(FederatedMethod[FedTheClient, Shared]):
     """Test-time head ensemble and test-time robust tuning, with the published constants."""
 
     about = Card(
@@ -92,23 +90,16 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
         plan = {"learning_rate": torch.full_like(history[0], self.learning_rate)}
         return state._replace(history=history, started=torch.ones_like(state.started)), plan
 
-    def local_round(
-        self, ctx: RoundContext, state: FedTheClient, plan: Plan
-    ) -> tuple[FedTheClient, Plan, dict[str, Tensor]]:
+    def local_round(self, ctx: RoundContext, state: FedTheClient, plan: Plan) -> tuple[FedTheClient, Plan, Shared]:
         return state, plan, {"mean_feature": state.own_feature}
 
     def predict(self, ctx: ClientContext, state: FedTheClient) -> Tensor:
         deployment, features = ctx.deployment, last_layers.frozen_features(ctx)
-        heads = torch.stack(
-            [
-                last_layers.classified(deployment, head, features)
-                for head in (last_layers.last_layer(deployment), state.head)
-            ]
-        )
+        both = (last_layers.last_layer(deployment), state.head)
+        heads = torch.stack([last_layers.classified(deployment, head, features) for head in both])
         nearby = torch.lerp(self._histories(features, state), features, self.sample_share)
-        apart = torch.stack([
-            torch.linalg.vector_norm(nearby - mean, dim=-1) for mean in (ctx.shared["mean_feature"], state.own_feature)
-        ])  # fmt: skip
+        means = (ctx.shared["mean_feature"], state.own_feature)
+        apart = torch.stack([torch.linalg.vector_norm(nearby - mean, dim=-1) for mean in means])
         shares = head_shares(heads, apart, self.mixing_steps, 10 * self.learning_rate)
         if not self.steps:
             return (shares.unsqueeze(-1) * heads).sum(0).softmax(-1)
@@ -126,18 +117,17 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
 
         def logits(moved: dict[str, Tensor], inputs: Tensor) -> Tensor:
             model = {**deployment.parameters, **{name: moved[name] for name in shared}}
-            features = last_layers.seen_by_last_layer(
-                deployment, model, deployment.network.represent(model, inputs, _DEPLOYED)
-            )
+            represented = deployment.network.represent(model, inputs, _DEPLOYED)
+            features = last_layers.seen_by_last_layer(deployment, model, represented)
             ours = last_layers.classified(deployment, {name: model[name] for name in head}, features)
             personal = last_layers.classified(deployment, {name: moved[f"personal {name}"] for name in head}, features)
             return shares[0] * ours + shares[1] * personal
 
-        def loss(moved: dict[str, Tensor], _: Tensor | None) -> Tensor:
+        def loss(moved: dict[str, Tensor], _: Minibatch) -> Tensor:
             return entropy(logits(moved, seen).softmax(-1).mean(0))
 
         rate = torch.full_like(shares[0], self.tuning_rate)
-        moved, _ = descend(loss, moving, rate, [None] * self.steps, SGD, ())
+        moved, _ = descend(loss, moving, rate, [WHOLE] * self.steps, SGD, ())
         return logits(moved, sample.unsqueeze(0))[0].softmax(-1)
 
     def _histories(self, features: Tensor, state: FedTheClient) -> Tensor:
@@ -153,9 +143,8 @@ class FedThePlus(FederatedMethod[FedTheClient, dict[str, Tensor]]):
         deployment, labels = ctx.deployment, ctx.reference.labels
         features = last_layers.seen_by_last_layer(deployment, deployment.parameters, ctx.reference_features)
 
-        def loss(head: dict[str, Tensor], rows: Tensor | None) -> Tensor:
-            some = slice(None) if rows is None else rows
-            return cross_entropy(last_layers.classified(deployment, head, features[some]), labels[some])
+        def loss(head: dict[str, Tensor], rows: Minibatch) -> Tensor:
+            return cross_entropy(last_layers.classified(deployment, head, features[rows]), labels[rows])
 
         rate = torch.full_like(features[0, 0], self.learning_rate)
         head, _ = descend(loss, state.head, rate, minibatches(ctx.key, len(labels), range(1), BATCH), SGD, ())

@@ -3,9 +3,8 @@
 Clients send the statistics of their batch, and the mean features of their last few batches under the deployed model.
 The server trains a small attention over these from scratch in every round: over each client's past, then over clients;
 it should give the features back, also where most of what it attends to is hidden. Each participant gets the batch
-statistics of all, weighed by the attention that it pays to them.
-
-The server here remembers nothing: clients bring their past along, and who does not take part keeps its statistics.
+statistics of all, weighed by the attention that it pays to them. The server here remembers nothing: clients bring their
+past along, and who does not take part keeps its statistics.
 
 A client keeps its statistics and `window` mean features; it sends both and gets statistics. A timestep costs two
 forward passes per sample.
@@ -39,8 +38,7 @@ class FedTsaClient(NamedTuple):
     """Statistics in force, and the mean features of the last batches, the newest last."""
 
     statistics: dict[str, Tensor]
-    past: Tensor
-    """`[S, d]`"""
+    past: Tensor  # [S, d]
     known: Tensor
     """Which of them there are, `[S]`."""
 
@@ -95,7 +93,9 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
 
     def attention(self, past: Tensor, known: Tensor) -> Tensor:
         """Attention of each participant to each, `[P, P]`, by pasts `[P, S, d]` as far as they are known, `[P, S]`."""
-        layers, optimiser = _untrained(past.shape[-1], past), AdamOptimiser()
+        identity, optimiser = torch.eye(past.shape[-1], device=past.device, dtype=past.dtype), AdamOptimiser()
+        names = [f"{over} {role}" for over in ("times", "clients") for role in ("query", "key")]
+        layers = dict.fromkeys(names, identity) | {f"{name} bias": torch.zeros_like(identity[0]) for name in names}
         moments, key = optimiser.start(layers), torch.zeros_like(past[0, 0, 0], dtype=torch.int64)
         best, least = _passed(layers, past, known)[2][-1], torch.full_like(past[0, 0, 0], torch.inf)
 
@@ -118,19 +118,8 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
         return best
 
 
-def _untrained(width: int, like: Tensor) -> dict[str, Tensor]:
-    """Queries and keys over time and over clients: the identity."""
-    identity = torch.eye(width, device=like.device, dtype=like.dtype)
-    names = [f"{over} {role}" for over in ("times", "clients") for role in ("query", "key")]
-    return dict.fromkeys(names, identity) | {f"{name} bias": torch.zeros_like(identity[0]) for name in names}
-
-
 def _passed(
-    layers: dict[str, Tensor],
-    past: Tensor,
-    known: Tensor,
-    times: Tensor | None = None,
-    clients: Tensor | None = None,
+    layers: dict[str, Tensor], past: Tensor, known: Tensor, times: Tensor | None = None, clients: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Features mixed over time, both attentions, and what is given back; `times` and `clients` may be attended to."""
 

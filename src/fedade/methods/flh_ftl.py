@@ -1,9 +1,8 @@
 """FLH-FTL (Baby et al., NeurIPS 2023): track the class prior with windows of all lengths, weighted by their forecasts.
 
 Reweights the frozen classifier by a mix of running means of estimated priors, one mean per start time, so that it
-remembers far back while nothing changes and forgets after a change. The pool is pruned to O(K log T).
-
-Corrupted inputs look like a change of classes to it.
+remembers far back while nothing changes and forgets after a change. The pool is pruned to O(K log T). Corrupted inputs
+look like a change of classes to it.
 """
 
 from typing import NamedTuple
@@ -32,10 +31,8 @@ class LeadingHistory(NamedTuple):
 
 
 def no_history(horizon: int, like: Float[Tensor, " K"]) -> LeadingHistory:
-    """The pool before the first estimate, with the levels that a horizon needs: O(K log T) numbers.
-
-    A run may outlast the horizon; then the longest windows are of its order.
-    """
+    """The pool before the first estimate, with the levels that a horizon needs: O(K log T) numbers. A run may outlast
+    the horizon; then the longest windows are of its order."""
     places = like.new_zeros(horizon.bit_length(), PER_LEVEL)
     means = like.new_zeros(*places.shape, len(like))
     return LeadingHistory(means, places, places, torch.zeros((), dtype=torch.int64, device=like.device))
@@ -74,10 +71,8 @@ def _place(history: LeadingHistory) -> Tensor:
 
 
 def _bequeath(weights: Tensor, lengths: Tensor, leaving: Tensor) -> Tensor:
-    """Weights without the leaving expert's, which goes to the one of nearest start.
-
-    Shared out among all it would feed the longest windows, which never leave, and slow down every later change.
-    """
+    """Weights without the leaving expert's, which goes to the one of nearest start. Shared out among all it would feed
+    the longest windows, which never leave, and slow down every later change."""
     length = torch.where(leaving, lengths, 0).sum()
     distances = torch.where((lengths > 0) & ~leaving, (lengths - length).abs(), torch.inf).flatten()
     heir = torch.arange(len(distances), device=distances.device) == distances.argmin()

@@ -1,10 +1,8 @@
 """FTH, follow the history (Wu et al., NeurIPS 2021): reweight by the prior of everything seen so far.
 
 Only a class prior is adapted, never a weight: M⁻¹ of the mean prediction over all past batches. FTFWH looks back over a
-window of the last batches only.
-
-Slow after a change, as it forgets nothing. Where the confusion matrix of the held-out data is not quite that of the
-stream, an error remains however long the history.
+window of the last batches only. Slow after a change, as it forgets nothing. Where the confusion matrix of the held-out
+data is not quite that of the stream, an error remains however long the history.
 """
 
 from typing import Literal, NamedTuple
@@ -44,12 +42,8 @@ class Fth(Method[FthClient]):
     @property
     def card(self) -> Card:
         past = "all batches so far" if self.window is None else f"the last {self.window} batches"
-        return Card(
-            summary=f"deployed model reweighted by the class prior of {past}",
-            paper="Wu et al., NeurIPS 2021",
-            reweights=True,
-            keeps_body=True,
-        )
+        summary = f"deployed model reweighted by the class prior of {past}"
+        return Card(summary, "Wu et al., NeurIPS 2021", reweights=True, keeps_body=True)
 
     def begin(self, ctx: ClientContext) -> FthClient:
         deployment = ctx.deployment
@@ -61,17 +55,15 @@ class Fth(Method[FthClient]):
     def observe(self, ctx: ClientContext, state: FthClient) -> tuple[FthClient, Plan]:
         """Add the unadapted model's mean prediction to the history, then invert the confusion of the whole."""
         predicted = mean_prediction(deployed_probabilities(ctx))
-        history, elapsed = self._remember(state.history, state.elapsed, predicted), state.elapsed + 1
-        mean = history if self.window is None else history.sum(0) / elapsed.clamp(max=self.window)
-        prior = prior_from(ctx, mean.unsqueeze(0), self.prior)
-        prior = mix_with_uniform(prior, self.uniform_share)
+        elapsed = state.elapsed + 1
+        if self.window is None:
+            mean = history = state.history + (predicted - state.history) / elapsed
+        else:
+            newest = torch.arange(self.window, device=elapsed.device) == state.elapsed % self.window
+            history = torch.where(newest.unsqueeze(-1), predicted, state.history)
+            mean = history.sum(0) / elapsed.clamp(max=self.window)
+        prior = mix_with_uniform(prior_from(ctx, mean.unsqueeze(0), self.prior), self.uniform_share)
         return FthClient(prior, history, elapsed), {"prior": prior}
 
     def predict(self, ctx: ClientContext, state: FthClient) -> Tensor:
         return reweighted(ctx, state.prior)
-
-    def _remember(self, history: Tensor, elapsed: Tensor, predicted: Tensor) -> Tensor:
-        if self.window is None:
-            return history + (predicted - history) / (elapsed + 1)
-        newest = torch.arange(self.window, device=elapsed.device) == elapsed % self.window
-        return torch.where(newest.unsqueeze(-1), predicted, history)

@@ -2,9 +2,8 @@
 
 Late layers tell classes apart, so their statistics change with the class mix; early ones tell the inputs' condition.
 The first layer takes the batch's own statistics in all channels, the last in none, those between in a share that falls
-with depth: in the channels whose statistics are nearest to the deployed ones.
-
-This is the released rule, which knows neither classes nor a prior; the paper also weighs channels by class.
+with depth: in the channels whose statistics are nearest to the deployed ones. This is the released rule, which knows
+neither classes nor a prior; the paper also weighs channels by class.
 
 A client keeps nothing. A timestep costs one forward pass per sample, and nothing is sent.
 """

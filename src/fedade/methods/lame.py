@@ -2,9 +2,8 @@
 
 The deployed model's probabilities are corrected by a Laplacian term: Y ← softmax(log p + W Y), where W says how close
 two samples of the batch are in feature space. The released code stops when an energy settles; here the number of
-iterations is fixed, so that all clients take the same steps.
-
-Good where labels come in runs, bad where a batch holds all classes alike. The pull grows with the size of a batch.
+iterations is fixed, so that all clients take the same steps. Good where labels come in runs, bad where a batch holds
+all classes alike. The pull grows with the size of a batch.
 
 A client keeps nothing; a timestep costs one forward pass per sample, and nothing is sent.
 """
@@ -28,9 +27,7 @@ class Lame(Method[tuple[()]]):
     """Laplacian adjusted maximum-likelihood estimation, with the constants of the released code."""
 
     about = Card(
-        summary="answers of samples that are close in feature space are drawn together",
-        paper="LAME, CVPR 2022",
-        keeps_body=True,
+        "answers of samples that are close in feature space are drawn together", "LAME, CVPR 2022", keeps_body=True
     )
 
     affinity: Literal["rbf", "knn", "linear"] = "rbf"

@@ -2,11 +2,9 @@
 
 Each sample is normalised by its own statistics as far as these lie beyond chance, so that a batch of one class does no
 harm. A memory that holds all predicted classes alike gives the batches that scales, shifts and running statistics learn
-from, once for as many samples as it has places.
-
-The original trains its network with these layers. Here they take the place of BatchNorm in a network that was trained
-without, as others run it too: it helps less, and since pixels are not independent, clean inputs are corrected as well
-(`tolerance`).
+from, once for as many samples as it has places. The original trains its network with these layers. Here they take the
+place of BatchNorm in a network that was trained without, as others run it too: it helps less, and since pixels are not
+independent, clean inputs are corrected as well (`tolerance`).
 
 A client keeps `memory_size` inputs and 16 bytes per scale and shift. A timestep costs a forward pass per sample, and
 three per place of the memory, which is made whether or not a period ends: clients are computed together. Nothing is
@@ -61,19 +59,13 @@ class Note(Method[NoteClient]):
     def observe(self, ctx: ClientContext, state: NoteClient) -> tuple[NoteClient, Plan]:
         """Samples find their places by the classes that the incoming model gives them; then steps that are due."""
         probabilities = self.predict(ctx, state)
+        certain = torch.zeros_like(probabilities[:, 0])
         memory, occasions = sample_memory.remember(
-            state.memory,
-            ctx,
-            probabilities,
-            torch.zeros_like(probabilities[:, 0]),
-            balanced_reservoir,
-            self.memory_size,
+            state.memory, ctx, probabilities, certain, balanced_reservoir, self.memory_size
         )
         for occasion in occasions:
             state = NoteClient(*choose(occasion.due, self._learned(ctx, state, occasion), state))
-        return state._replace(memory=memory), {
-            "learning_rate": torch.full_like(probabilities[0, 0], self.learning_rate)
-        }
+        return state._replace(memory=memory), {"learning_rate": torch.full_like(certain[0], self.learning_rate)}
 
     def predict(self, ctx: ClientContext, state: NoteClient) -> Tensor:
         model = {**ctx.deployment.parameters, **state.learner.own, **state.statistics}

@@ -19,7 +19,7 @@ from fedade.parts.training import Training
 class OracleFinetune(Method[Learner]):
     """Supervised steps on body and head, without a server."""
 
-    about = Card(summary="every client fine-tunes on the true labels of its batch", paper="none", oracle=True)
+    about = Card("every client fine-tunes on the true labels of its batch", "none", oracle=True)
 
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""

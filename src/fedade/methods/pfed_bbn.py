@@ -3,10 +3,8 @@
 Clients normalise with statistics that are balanced over predicted classes, and their scales and shifts learn a slow
 teacher's certain answers on a random view, held near the deployed model's logits. In a round they send scales, shifts
 and balanced statistics; each participant gets an average of scales and shifts of its own, in which clients with similar
-statistics count more. Statistics by class are never sent.
-
-The method's own code is not public: the normalisation is TRIBE's, with its constants, and the local loss and the
-teacher's pace are our reading.
+statistics count more. Statistics by class are never sent. The method's own code is not public: the normalisation is
+TRIBE's, with its constants, and the local loss and the teacher's pace are our reading.
 
 A client keeps 8 bytes per class and normalised channel and 16 per scale and shift; it sends 16 bytes per normalised
 channel and gets 8. A timestep costs about 6 forward passes per sample.
@@ -51,10 +49,7 @@ class PfedBbnUplink(NamedTuple):
 class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
     """Personalised federated adaptation with balanced batch normalisation."""
 
-    about = Card(
-        summary="class-balanced statistics; scales averaged with clients whose statistics are alike",
-        paper="pFedBBN, 2025",
-    )
+    about = Card("class-balanced statistics; scales averaged with clients whose statistics are alike", "pFedBBN, 2025")
 
     teacher_momentum: float = Field(0.999, ge=0, le=1)
     """Share of itself that the teacher keeps at a step."""

@@ -2,10 +2,9 @@
 
 Entropies of labelled data that came with the model give the law without a shift. A bettor wagers on each sample's place
 in that law; while nothing has changed it cannot win, bets stay near 0, and nothing moves. Where it wins, its bets say
-which entropy each sample should have had, and the scales descend the squared distance to it.
-
-The law is that of batches as large as the stream's, normalised as these are, by the batch's own statistics; other class
-frequencies change it too. Logits are divided by the deployed temperature.
+which entropy each sample should have had, and the scales descend the squared distance to it. The law is that of batches
+as large as the stream's, normalised as these are, by the batch's own statistics; other class frequencies change it too.
+Logits are divided by the deployed temperature.
 
 A client keeps 8 bytes per scale and shift. A timestep costs about 3 forward passes per sample; nothing is sent.
 """
@@ -17,10 +16,11 @@ from typing import NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.maths.losses import entropy_from_logits
-from fedade.parts.norm_layers import batch_logits, norm_learner, own_batch_logits, step
+from fedade.parts.norm_layers import batch_logits, moved, norm_learner, own_batch_logits
 from fedade.parts.optimisers import Learner, MomentumOptimiser
 
 BET_RATE = 1 / (8 * 3**0.5)
@@ -77,11 +77,12 @@ class Poem(Method[PoemClient]):
             bettor = after_bet(bettor, place)
         wanted = interpolated(torch.stack(targets), heights, law)
 
-        def loss(own: dict[str, Tensor]) -> tuple[Tensor, tuple[()]]:
+        def loss(own: dict[str, Tensor]) -> Tensor:
             found = entropy_from_logits(batch_logits(deployment, own, ctx.inputs) / deployment.temperature)
-            return 0.5 * (found - wanted).square().mean(), ()
+            return 0.5 * (found - wanted).square().mean()
 
-        learner = step(state.learner, loss, self.optimiser, self.learning_rate, bettor.samples >= self.warm_up)
+        slopes, warm = grad(loss)(state.learner.own), bettor.samples >= self.warm_up
+        learner = moved(state.learner, slopes, self.optimiser, self.learning_rate, warm)
         plan = {"learning_rate": torch.full_like(sizes[0], self.learning_rate), "entropy": sizes.mean()}
         return PoemClient(learner, bettor), plan
 

@@ -22,13 +22,9 @@ class PriorReweighting(Method[Tensor]):
 
     @property
     def card(self) -> Card:
-        likelihood = self.prior in ("mlls", "map_em")
-        return Card(
-            summary=f"deployed model reweighted by the batch's class prior, estimated by {self.prior}",
-            paper="Saerens et al., 2002" if likelihood else "Lipton et al., ICML 2018",
-            reweights=True,
-            keeps_body=True,
-        )
+        paper = "Saerens et al., 2002" if self.prior in ("mlls", "map_em") else "Lipton et al., ICML 2018"
+        summary = f"deployed model reweighted by the batch's class prior, estimated by {self.prior}"
+        return Card(summary, paper, reweights=True, keeps_body=True)
 
     def begin(self, ctx: ClientContext) -> Tensor:
         refuse_unsafe_inverse(ctx.deployment, self.prior)
@@ -37,6 +33,21 @@ class PriorReweighting(Method[Tensor]):
     def observe(self, ctx: ClientContext, state: Tensor) -> tuple[Tensor, Plan]:
         prior = mix_with_uniform(batch_prior(ctx, self.prior), self.uniform_share)
         return prior, {"prior": prior}
+
+    def predict(self, ctx: ClientContext, state: Tensor) -> Tensor:
+        return reweighted(ctx, state)
+
+
+class OraclePrior(Method[Tensor]):
+    """An upper bound under label shift: sees Q_c^t of the current timestep, which everyone else has to estimate."""
+
+    about = Card("deployed model reweighted by the true class prior", "none", oracle=True, keeps_body=True)
+
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return ctx.deployment.source_prior
+
+    def observe(self, ctx: ClientContext, state: Tensor) -> tuple[Tensor, Plan]:
+        return ctx.prior, {"prior": ctx.prior}
 
     def predict(self, ctx: ClientContext, state: Tensor) -> Tensor:
         return reweighted(ctx, state)

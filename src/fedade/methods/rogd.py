@@ -1,10 +1,9 @@
 """ROGD, online gradient descent on the reweighting vector (Wu et al., NeurIPS 2021).
 
 The frozen classifier is reweighted by p / μ0, and p descends the estimated expected error of that classifier, with the
-soft posterior in place of the 0-1 decision, which gives a closed-form gradient on the reference set.
-
-Its published step is small, since the error is steep where a class has almost no weight. So it is slow, but loses
-little where the estimated prior is wrong.
+soft posterior in place of the 0-1 decision, which gives a closed-form gradient on the reference set. Its published step
+is small, since the error is steep where a class has almost no weight. So it is slow, but loses little where the
+estimated prior is wrong.
 """
 
 import math
@@ -60,12 +59,11 @@ class Rogd(Method[RogdClient]):
     def observe(self, ctx: ClientContext, state: RogdClient) -> tuple[RogdClient, Plan]:
         """p ← Proj(p - η ∇ℓ(p; q̂))."""
         deployment, prior = ctx.deployment, batch_prior(ctx, self.prior)
-        slopes = class_error_slopes(
+        answers, labels = (
             calibrated_probabilities(deployment, deployment.reference_features),
             deployment.reference.labels,
-            state.weights,
-            deployment.source_prior,
         )
+        slopes = class_error_slopes(answers, labels, state.weights, deployment.source_prior)
         descended = state.weights - state.learning_rate * (prior @ slopes)
         weights = project_above(descended, self._floor(deployment))
         return state._replace(weights=weights), {"prior": prior, "learning_rate": state.learning_rate}
@@ -98,10 +96,8 @@ def class_error_slopes(
     weights: Float[Tensor, " K"],
     source_prior: Float[Tensor, " K"],
 ) -> Float[Tensor, "K K"]:
-    """Row j: gradient by p of class j's error, -mean_{y=j} [a_j 1{i=j} / s - a_i a_j p_j / s²].
-
-    The gradient of the expected error under a prior q is q @ slopes. A class without samples has slope 0.
-    """
+    """Row j: gradient by p of class j's error, -mean_{y=j} [a_j 1{i=j} / s - a_i a_j p_j / s²]. The gradient of the
+    expected error under a prior q is q @ slopes. A class without samples has slope 0."""
     membership = one_hot(labels, len(weights), probabilities.dtype)
     odds = probabilities / source_prior.clamp_min(torch.finfo(source_prior.dtype).eps)
     odds = odds / (odds @ weights).unsqueeze(-1)

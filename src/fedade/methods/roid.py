@@ -1,12 +1,11 @@
 """ROID: diverse and certain samples, a soft likelihood ratio, and weights pulled back (Marsden et al., WACV 2024).
 
 Samples whose answers differ from what was answered lately, and that are certain, weigh more. The loss is a soft
-likelihood ratio, which does not fade for certain samples, with the agreement of a sample and a random view of it.
-After every step the weights go a little way back to the deployed ones. Answers are corrected by the batch's own
-smoothed class frequencies.
-
-The released correction multiplies logits, which depends on their zero (`correction="bayes"` adds the logarithm of the
-frequencies instead). The view is made of the whole batch, where the released code normalises the kept half alone.
+likelihood ratio, which does not fade for certain samples, with the agreement of a sample and a random view of it. After
+every step the weights go a little way back to the deployed ones. Answers are corrected by the batch's own smoothed
+class frequencies. The released correction multiplies logits, which depends on their zero (`correction="bayes"` adds the
+logarithm of the frequencies instead). The view is made of the whole batch, where the released code normalises the kept
+half alone.
 
 A client keeps 12 bytes per scale and shift. A timestep costs about 6 forward passes per sample; nothing is sent.
 """
@@ -35,16 +34,14 @@ class RoidClient(NamedTuple):
     """Scales and shifts with their optimiser, and a running mean of the answers."""
 
     learner: Learner
-    answered: Tensor
-    """`[K]`"""
+    answered: Tensor  # [K]
 
 
 class Roid(Method[RoidClient]):
     """Universal test-time adaptation through weight ensembling, diversity weighting and prior correction."""
 
     about = Card(
-        summary="certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm",
-        paper="ROID, WACV 2024",
+        "certain and diverse samples, weights pulled back to the deployed ones; made for BatchNorm", "ROID, WACV 2024"
     )
 
     learning_rate: float = Field(1e-3, ge=0)

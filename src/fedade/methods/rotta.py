@@ -3,9 +3,8 @@
 Samples compete for places: classes hold equally many, and old or uncertain samples give way. Once for as many samples
 as there are places, statistics move a little towards the memory's, the student follows the teacher on a random view of
 it, the younger a sample the more it counts, and the teacher follows the student slowly. Predictions are the teacher's,
-with its running statistics: one sample's answer does not depend on the others of its batch.
-
-Statistics move by a twentieth per 64 samples, so a short stream stays near the deployed model. Views are CoTTA's here.
+with its running statistics: one sample's answer does not depend on the others of its batch. Statistics move by a
+twentieth per 64 samples, so a short stream stays near the deployed model. Views are CoTTA's here.
 
 A client keeps `memory_size` inputs and 24 bytes per scale and shift. A timestep costs a forward pass per sample, and
 four per place of the memory, made whether or not a period ends: clients are computed together. Nothing is sent.
@@ -19,14 +18,14 @@ from torch import Tensor
 from torch.func import grad
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.core.tree import choose
+from fedade.core.tree import choose, tree_map
 from fedade.maths.losses import entropy
 from fedade.parts import sample_memory
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.composition import own_prediction
 from fedade.parts.norm_layers import moved, named_statistics, norm_learner
 from fedade.parts.optimisers import AdamOptimiser, Learner
-from fedade.parts.running_norms import Following, detached, own_statistics
+from fedade.parts.running_norms import Following, own_statistics
 
 
 class RottaClient(NamedTuple):
@@ -43,10 +42,7 @@ class RottaClient(NamedTuple):
 class Rotta(Method[RottaClient]):
     """Robust test-time adaptation, with the published constants."""
 
-    about = Card(
-        summary="slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm",
-        paper="RoTTA, CVPR 2023",
-    )
+    about = Card("slow teacher on a class-balanced, fresh and certain memory; made for BatchNorm", "RoTTA, CVPR 2023")
 
     learning_rate: float = Field(1e-3, ge=0)
     optimiser: AdamOptimiser = AdamOptimiser()
@@ -61,9 +57,8 @@ class Rotta(Method[RottaClient]):
         refuse_without_views(ctx.deployment, "rotta")
         student = norm_learner(ctx.deployment, "rotta", self.optimiser)
         statistics = own_statistics(ctx.deployment)
-        return RottaClient(
-            student, statistics, student.own, statistics, sample_memory.empty_memory(ctx, self.memory_size)
-        )
+        memory = sample_memory.empty_memory(ctx, self.memory_size)
+        return RottaClient(student, statistics, student.own, statistics, memory)
 
     def observe(self, ctx: ClientContext, state: RottaClient) -> tuple[RottaClient, Plan]:
         """Samples compete for places by what the incoming teacher says of them; then steps that are due."""
@@ -94,7 +89,8 @@ class Rotta(Method[RottaClient]):
             learnt = Following(self.statistics_momentum, there)
             logits = network.logits({**deployed, **state.student_statistics, **own}, view, learnt)
             apart = -(target * logits.log_softmax(-1)).sum(-1)
-            return (weights * apart).sum() / there.sum().clamp_min(1), detached(named_statistics(learnt.found))
+            found = tree_map(torch.detach, named_statistics(learnt.found))
+            return (weights * apart).sum() / there.sum().clamp_min(1), found
 
         slopes, statistics = grad(loss, has_aux=True)(state.student.own)
         student = moved(state.student, slopes, self.optimiser, self.learning_rate)
@@ -107,10 +103,8 @@ class Rotta(Method[RottaClient]):
 def balanced_fresh_and_certain(
     places: sample_memory.Places, newcomer: sample_memory.Newcomer, num_classes: int
 ) -> Tensor:
-    """CSTU: the oldest and least certain sample of the newcomer's class, or of the largest classes, gives way to it.
-
-    A class has at most its even share of the places; a newcomer that scores no better than all others is dropped.
-    """
+    """CSTU: the oldest and least certain sample of the newcomer's class, or of the largest classes, gives way to it. A
+    class has at most its even share of the places; a newcomer that scores no better than all others is dropped."""
     size = len(places.labels)
     counts = places.per_class(num_classes)
     has_room = counts[newcomer.label] * num_classes < size

@@ -3,9 +3,8 @@
 TENT with four guards: samples of high entropy are left out, the step follows the gradient at the worst nearby point
 (SAM, Foret et al., 2021), the last stage of the network stays as it is, and a client whose loss has become suspiciously
 small goes back to the deployed model. The released code keeps the collapsed average after such a return, and so returns
-again and again; here the average starts afresh, as its `reset` means to.
-
-Batch statistics make it bad under label shift, and the published rate hardly moves a small network.
+again and again; here the average starts afresh, as its `reset` means to. Batch statistics make it bad under label
+shift, and the published rate hardly moves a small network.
 
 A client keeps 8 bytes per scale and shift that moves (value and velocity). A timestep costs about 6 forward passes per
 sample; nothing is sent.
@@ -19,21 +18,19 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
-from fedade.core.tree import choose, tree_map
+from fedade.core.method import Card, ClientContext, Method, Plan
+from fedade.core.tree import choose
 from fedade.maths.losses import entropy_from_logits
 from fedade.parts import norm_layers
-from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.optimisers import Learner, MomentumOptimiser, Optimiser
 
 _IMAGENET_CLASSES = 1000
 
 
 class SarClient(NamedTuple):
-    """A client's own scales and shifts, their velocity, and the running loss by which it notices a collapse."""
+    """A client's own scales and shifts with their optimiser, and the running loss by which it notices a collapse."""
 
-    own: dict[str, Tensor]
-    velocity: dict[str, Tensor]
-    state: OptimiserState
+    learner: Learner
     running_loss: Tensor
     losses: Tensor
     """How many losses the running one holds."""
@@ -63,56 +60,44 @@ class Sar(Method[SarClient]):
     """Also move the last stage, whose features SAR holds to be too sensitive."""
 
     def begin(self, ctx: ClientContext) -> SarClient:
-        beginning = self._beginning(ctx.deployment)
-        norm_layers.warn_without_batch_norm(
-            ctx.deployment, "sar", "it moves the scales of the norms that the model has"
-        )
-        return beginning
+        learner = norm_layers.norm_learner(ctx.deployment, "sar", self._with_momentum, self.include_last_stage)
+        zero = torch.zeros_like(ctx.deployment.accuracy)
+        return SarClient(learner, zero, zero)
 
     def observe(self, ctx: ClientContext, state: SarClient) -> tuple[SarClient, Plan]:
-        """The two passes of SAM, each on the samples that are reliable in it, then the check for a collapse."""
+        """The two passes of SAM, each on the samples that are reliable in it, then the check for a collapse. Without a
+        reliable sample everything stays."""
         limit = self.reliable_entropy * math.log(ctx.deployment.num_classes)
 
-        def entropies(own: dict[str, Tensor]) -> Tensor:
-            return entropy_from_logits(norm_layers.batch_logits(ctx.deployment, own, ctx.inputs))
-
         def loss(own: dict[str, Tensor], among: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            sizes = entropies(own)
+            sizes = entropy_from_logits(norm_layers.batch_logits(ctx.deployment, own, ctx.inputs))
             reliable = (sizes < limit) & among
             mean = norm_layers.masked_mean(sizes, reliable)
             return mean, (mean, reliable)
 
         everyone = torch.ones(len(ctx.inputs), dtype=torch.bool, device=ctx.inputs.device)
-        slopes, (_, first) = grad(loss, has_aux=True)(state.own, everyone)
-        slopes, (mean, second) = grad(loss, has_aux=True)(self._worst_nearby(state.own, slopes), first)
-        moved = self._stepped(state, slopes, mean, second.any())
+        own = state.learner.own
+        slopes, (_, first) = grad(loss, has_aux=True)(own, everyone)
+        # w + ρ g / ‖g‖ (SAM, Eq. 2), the norm being that of all slopes together
+        size = torch.sqrt(torch.stack([slope.square().sum() for slope in slopes.values()]).sum())
+        scale = self.sharpness_radius / (size + 1e-12)
+        worst_nearby = {name: value + scale * slopes[name] for name, value in own.items()}
+        slopes, (mean, second) = grad(loss, has_aux=True)(worst_nearby, first)
+        learner = norm_layers.moved(state.learner, slopes, self._with_momentum, self.learning_rate)
+        averaged = self.loss_memory * state.running_loss + (1 - self.loss_memory) * mean
+        running = torch.where(state.losses > 0, averaged, mean)
+        moved = SarClient(*choose(second.any(), SarClient(learner, running, state.losses + 1), state))
         least = self.reset_loss * math.log(ctx.deployment.num_classes) / math.log(_IMAGENET_CLASSES)
         collapsed = (moved.losses > 0) & (moved.running_loss < least)
-        after = choose(collapsed, self._beginning(ctx.deployment), moved)
+        deployed, zero = {name: ctx.deployment.parameters[name] for name in own}, torch.zeros_like(mean)
+        afresh = SarClient(Learner(deployed, self._with_momentum.start(deployed)), zero, zero)
+        after = choose(collapsed, afresh, moved)
         plan = norm_layers.plan_with_reliable(self.learning_rate, second, mean)
         return after, plan | {"reset": collapsed.to(mean.dtype)}
 
     def predict(self, ctx: ClientContext, state: SarClient) -> Tensor:
-        return norm_layers.own_batch_logits(ctx, state.own).softmax(-1)
+        return norm_layers.own_batch_logits(ctx, state.learner.own).softmax(-1)
 
-    def _beginning(self, deployment: Deployment) -> SarClient:
-        own = norm_layers.norm_affine(deployment, "sar", self.include_last_stage)
-        zero = torch.zeros_like(deployment.accuracy)
-        return SarClient(own, tree_map(torch.zeros_like, own), self.optimiser.start(own), zero, zero)
-
-    def _worst_nearby(self, own: dict[str, Tensor], slopes: dict[str, Tensor]) -> dict[str, Tensor]:
-        """w + ρ g / ‖g‖ (SAM, Eq. 2), the norm being that of all slopes together."""
-        size = torch.sqrt(torch.stack([slope.square().sum() for slope in slopes.values()]).sum())
-        scale = self.sharpness_radius / (size + 1e-12)
-        return {name: value + scale * slopes[name] for name, value in own.items()}
-
-    def _stepped(self, client: SarClient, slopes: dict[str, Tensor], loss: Tensor, any_reliable: Tensor) -> SarClient:
-        """One step of SGD with momentum, or of AdamW; without a reliable sample everything stays."""
-        directions, state = self.optimiser.directions(client.own, slopes, client.state)
-        momentum = self.sgd_momentum if self.optimiser.name == "sgd" else 0.0
-        velocity = {name: momentum * value + directions[name] for name, value in client.velocity.items()}
-        own = {name: value - self.learning_rate * velocity[name] for name, value in client.own.items()}
-        averaged = self.loss_memory * client.running_loss + (1 - self.loss_memory) * loss
-        running = torch.where(client.losses > 0, averaged, loss)
-        moved = SarClient(own, velocity, state, running, client.losses + 1)
-        return SarClient(*choose(any_reliable, moved, client))
+    @property
+    def _with_momentum(self) -> MomentumOptimiser:
+        return MomentumOptimiser(**dict(self.optimiser), momentum=self.sgd_momentum)

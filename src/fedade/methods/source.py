@@ -8,7 +8,7 @@ from fedade.core.method import Card, ClientContext, Method, Plan
 class Source(Method[tuple[()]]):
     """Predicts with the deployed model for ever."""
 
-    about = Card(summary="no adaptation: the deployed model", paper="none", keeps_body=True)
+    about = Card("no adaptation: the deployed model", "none", keeps_body=True)
 
     def begin(self, ctx: ClientContext) -> tuple[()]:
         return ()

@@ -1,12 +1,10 @@
 """TENT: the scales and shifts of normalisation layers descend the entropy of the predictions (Wang et al., ICLR 2021).
 
 Passes normalise with their batch's own statistics. A model without BatchNorm lends its LayerNorm, GroupNorm or RMSNorm
-scales.
+scales. Batch statistics make it bad under label shift.
 
-Batch statistics make it bad under label shift.
-
-A client keeps 12 bytes per scale and shift (the value and two moments of Adam). A timestep costs about 3·steps
-forward passes per sample; nothing is sent.
+A client keeps 12 bytes per scale and shift (the value and two moments of Adam). A timestep costs about 3·steps forward
+passes per sample; nothing is sent.
 """
 
 import torch
@@ -24,8 +22,7 @@ class Tent(Method[Learner]):
     """Entropy minimisation at test time, with the published constants."""
 
     about = Card(
-        summary="normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm",
-        paper="TENT, ICLR 2021",
+        "normalisation scales descend the prediction entropy; made for BatchNorm, moves any norm", "TENT, ICLR 2021"
     )
 
     learning_rate: float = Field(1e-3, ge=0)

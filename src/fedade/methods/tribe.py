@@ -2,10 +2,9 @@
 
 BatchNorm layers keep statistics for every class and normalise with all classes in equal parts. A student learns the
 teacher's certain answers on a random view; the teacher, which has the same scales and shifts, is held near an anchor
-with the deployed ones. Each of the three keeps class statistics of its own, by the teacher's predicted classes.
-
-The released loss is not a number where no sample is certain, and its optimiser then moves on by momentum; here such a
-step is not taken. Views are CoTTA's here.
+with the deployed ones. Each of the three keeps class statistics of its own, by the teacher's predicted classes. The
+released loss is not a number where no sample is certain, and its optimiser then moves on by momentum; here such a step
+is not taken. Views are CoTTA's here.
 
 A client keeps 24 bytes per class and normalised channel and 12 per scale and shift. A timestep costs about 8 forward
 passes per sample; nothing is sent.

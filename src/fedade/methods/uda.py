@@ -1,9 +1,8 @@
 """UDA: unsupervised domain adaptation by aligning features (Deep CORAL, ECCV Workshops 2016), brought to a stream.
 
 Every client keeps a full model of its own, and descends cross-entropy on the labelled reference set plus the distance
-between the features of that set and of its stream. Normalisation statistics stay as deployed.
-
-Matching the features of two sets is harmful when they hold different classes in different shares.
+between the features of that set and of its stream. Normalisation statistics stay as deployed. Matching the features of
+two sets is harmful when they hold different classes in different shares.
 
 A client keeps 4·|θ| bytes. A timestep costs about 3·steps·(samples + reference batch) forward passes; nothing is sent.
 """
@@ -19,17 +18,10 @@ from fedade.parts.domain_pairs import AdaptingClient, DomainAdaptation, Embedded
 class Uda(DomainAdaptation):
     """Cross-entropy on the reference set plus λ times the distance of two feature distributions."""
 
-    about = Card(
-        summary="own model, aligns the stream's features with the reference set's",
-        paper="Deep CORAL, 2016",
-        reference=True,
-    )
+    about = Card("own model, aligns the stream's features with the reference set's", "Deep CORAL, 2016", reference=True)
 
     alignment_weight: float = Field(1.0, ge=0)
     """λ."""
-
-    def begin(self, ctx: ClientContext) -> AdaptingClient:
-        return self.first_state(ctx.deployment, ())
 
     def observe(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Plan]:
         """`steps` steps on pairs of batches; the trace gets the distance that the last one met."""

@@ -2,9 +2,8 @@
 
 Every client keeps a full model of its own. It learns the labels of the reference set while it first decides which of
 its samples belong to known classes: those are drawn to their nearest class prototype, unknown ones are kept uncertain
-(entropy separation, DANCE, NeurIPS 2020). Normalisation statistics stay as deployed.
-
-Learning a small reference set again and again is what costs under label shift.
+(entropy separation, DANCE, NeurIPS 2020). Normalisation statistics stay as deployed. Learning a small reference set
+again and again is what costs under label shift.
 
 A client keeps 4·(|θ| + K·d) bytes. A timestep costs about 3·steps·(samples + reference batch) forward passes; nothing
 is sent.
@@ -18,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedade.core.method import Card, ClientContext, Plan
+from fedade.core.method import Card, ClientContext, Deployment, Plan
 from fedade.maths.losses import class_means, class_totals, entropy_from_logits
 from fedade.maths.signals.dynamics import directions
 from fedade.parts.composition import own_model
@@ -29,12 +28,10 @@ SHARPNESS = 0.05
 
 
 class Unida(DomainAdaptation):
-    """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones.
+    """Cross-entropy on the reference set plus a loss that tells known samples from unknown ones. A client remembers the
+    class prototypes, `[K, d]`."""
 
-    A client remembers the class prototypes, `[K, d]`.
-    """
-
-    about = Card(summary="own model, adapts to samples of known classes only", paper="prototype UNIDA", reference=True)
+    about = Card("own model, adapts to samples of known classes only", "prototype UNIDA", reference=True)
 
     confidence: float = Field(0.8, ge=0, le=1)
     """Similarity to its prototype from which a sample is known."""
@@ -45,12 +42,9 @@ class Unida(DomainAdaptation):
     separation: float = Field(0.05, ge=0)
     """Weight of the entropy separation."""
 
-    def begin(self, ctx: ClientContext) -> AdaptingClient:
-        deployment = ctx.deployment
-        labels = deployment.reference.labels
-        features = deployment.network.summarise(deployment.reference_features)
-        every = features.new_ones(len(labels))
-        return self.first_state(deployment, class_means(directions(features), labels, every, deployment.num_classes))
+    def first_memory(self, deployment: Deployment) -> Tensor:
+        labels, features = deployment.reference.labels, deployment.network.summarise(deployment.reference_features)
+        return class_means(directions(features), labels, features.new_ones(len(labels)), deployment.num_classes)
 
     def observe(self, ctx: ClientContext, state: AdaptingClient) -> tuple[AdaptingClient, Plan]:
         """`steps` steps on pairs of batches; the prototypes then take in the whole batch."""

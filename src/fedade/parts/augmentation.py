@@ -42,10 +42,8 @@ def random_view(inputs: Tensor, key: Tensor) -> Tensor:
 
 def augmentations(images: Tensor, key: Tensor, copies: int) -> Iterator[Tensor]:
     """`copies` views of a batch `[n, channels, height, width]` with values in 0..255, one at a time to bound memory.
-
     One draw serves a whole view, as in CoTTA: shift, scale, brightness, contrast, noise, and a mirror image of colour
-    pictures only, since mirrored characters are other characters.
-    """
+    pictures only, since mirrored characters are other characters."""
     channels, height, width = images.shape[-3:]
     pixels = images.to(torch.float32)
     draws = uniform(key, (6, copies), 0)

@@ -13,7 +13,7 @@ from fedade.core.tree import Tree
 from fedade.maths import counter
 from fedade.maths.signals import change_points, dynamics
 from fedade.maths.signals.change_points import ClassRuns, FeatureRuns
-from fedade.maths.signals.distances import class_costs, sinkhorn_divergence, without_noise_floor
+from fedade.maths.signals.distances import class_costs, without_noise_floor
 from fedade.maths.signals.dynamics import directions
 from fedade.parts.last_layers import class_rows
 
@@ -54,34 +54,21 @@ class MeanSummary:
     """Distance of what two batches have in the mean."""
 
     name: str
-    distance: Callable[[Tensor, Tensor], Tensor]
+    distance: Callable[..., Tensor]
     mean: Callable[[Tensor], Tensor]
     first: Callable[[Deployment], Tensor]
     """What stands for the batch before the first."""
+    known: Callable[[Deployment], tuple[Tensor, ...]] = lambda _: ()
+    """What else of the deployment the distance of two means reads; it refuses a model that has no such thing."""
     capacity: int | None = None
 
     def init(self, deployment: Deployment) -> Tensor:
+        self.known(deployment)
         return self.first(deployment)
 
     def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         current = self.mean(rows)
-        return current, self.distance(state, current)
-
-
-@dataclass(frozen=True)
-class TransportedPrediction:
-    """Cost of moving one mean prediction to the next, where classes with similar classifier rows are close."""
-
-    name: str = "Sinkhorn divergence"
-    capacity: int | None = None
-
-    def init(self, deployment: Deployment) -> Tensor:
-        _class_rows(deployment)  # refuses a model that has none
-        return uniform_prior(deployment)
-
-    def update(self, deployment: Deployment, state: Tensor, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        current = dynamics.mean_prediction(rows)
-        return current, sinkhorn_divergence(state, current, class_costs(_class_rows(deployment)))
+        return current, self.distance(state, current, *self.known(deployment))
 
 
 @dataclass(frozen=True)
@@ -133,11 +120,9 @@ class FeatureSegments(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureChangePoint:
-    """Probability that a batch's mean feature begins a new segment, from eight fixed projections.
-
-    Measured in deviations of a mean of n reference features, so a segment's noise has variance 1; the prior of a
-    segment's mean is as wide as one feature, hence a precision of 1/n. Batches are taken to be equally large.
-    """
+    """Probability that a batch's mean feature begins a new segment, from eight fixed projections. Measured in
+    deviations of a mean of n reference features, so a segment's noise has variance 1; the prior of a segment's mean is
+    as wide as one feature, hence a precision of 1/n. Batches are taken to be equally large."""
 
     name: str = "P(new segment)"
     capacity: int | None = None
@@ -186,18 +171,13 @@ class Debiased:
         self, deployment: Deployment, state: DebiasedState, rows: Tensor, key: Tensor
     ) -> tuple[DebiasedState, Tensor]:
         remembered, signal = self.inner.update(deployment, state.inner, rows, key)
-        floor = noise_floor(self.inner, deployment, state.inner, rows, key)
+        # The floor is the signal of one random half after the other; 0 for a single sample, which has no halves.
+        size, floor = min(len(rows), self.capacity or len(rows)) // 2, torch.zeros_like(state.floor)
+        if size:
+            order = counter.permutation(key, len(rows), _SPLIT)
+            between, _ = self.inner.update(deployment, state.inner, rows[order[:size]], key)
+            floor = self.inner.update(deployment, between, rows[order[size : 2 * size]], key)[1]
         return DebiasedState(remembered, floor), without_noise_floor(signal, state.floor, floor)
-
-
-def noise_floor(channel: Channel, deployment: Deployment, state: Tree, rows: Tensor, key: Tensor) -> Tensor:
-    """The signal of a batch's one random half after its other half; 0 for a single sample, which has no halves."""
-    size = min(len(rows), channel.capacity or len(rows)) // 2
-    if size == 0:
-        return torch.zeros_like(deployment.accuracy)
-    order = counter.permutation(key, len(rows), _SPLIT)
-    between, _ = channel.update(deployment, state, rows[order[:size]], key)
-    return channel.update(deployment, between, rows[order[size : 2 * size]], key)[1]
 
 
 def fixed_directions(count: int, like: Tensor) -> Tensor:
@@ -211,11 +191,12 @@ def uniform_prior(deployment: Deployment) -> Tensor:
     return torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
 
 
-def _class_rows(deployment: Deployment) -> Tensor:
+def costs_between_classes(deployment: Deployment) -> tuple[Tensor]:
+    """By which classes with similar classifier rows are close."""
     rows = class_rows(deployment)
     if rows is None:
         raise FedadeError("measure: 'wasserstein' needs a linear last layer to compare classes by; use js")
-    return rows
+    return (class_costs(rows),)
 
 
 def _reference_features(deployment: Deployment) -> Tensor:

@@ -1,7 +1,6 @@
 """Domain adaptation of one client: steps on labelled source samples beside unlabelled target samples."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,16 +14,8 @@ from fedade.core.split import Parameters
 from fedade.core.tree import Tree
 from fedade.maths.counter import permutation
 from fedade.parts.composition import own_prediction, trainable
-from fedade.parts.optimisers import Optimiser, OptimiserState
+from fedade.parts.optimisers import WHOLE, Minibatch, Optimiser, OptimiserState
 from fedade.parts.rates import RateBounds
-
-
-class DomainPair(NamedTuple):
-    """A labelled batch of the reference set and an unlabelled one of the stream."""
-
-    source_inputs: Tensor
-    source_labels: Tensor
-    target_inputs: Tensor
 
 
 class Embedded(NamedTuple):
@@ -56,9 +47,13 @@ class DomainAdaptation(Method[AdaptingClient]):
     """Labelled samples in a step, and as many unlabelled ones."""
     optimiser: Optimiser = Optimiser()
 
-    def first_state(self, deployment: Deployment, memory: Tree) -> AdaptingClient:
-        own = trainable(deployment)
-        return AdaptingClient(own, memory, self.optimiser.start(own))
+    def first_memory(self, deployment: Deployment) -> Tree:
+        """What is remembered before the first batch."""
+        return ()
+
+    def begin(self, ctx: ClientContext) -> AdaptingClient:
+        own = trainable(ctx.deployment)
+        return AdaptingClient(own, self.first_memory(ctx.deployment), self.optimiser.start(own))
 
     @abstractmethod
     def stream_loss(self, embedded: Embedded, memory: Tree) -> tuple[Tensor, Tensor]:
@@ -72,12 +67,15 @@ class DomainAdaptation(Method[AdaptingClient]):
         own, moments, deployment = state.own, state.state, ctx.deployment
         rate = self.rate.rate(self.pace, torch.zeros_like(deployment.accuracy))
         noted = torch.zeros_like(rate)
-        for pair in domain_pairs(ctx, self.steps, self.pair_size):
+        for step in range(self.steps):
+            source = _rows(ctx.key, len(ctx.reference.labels), self.pair_size, 2 * step)
+            target = _rows(ctx.key, len(ctx.inputs), self.pair_size, 2 * step + 1)
+            labels, both = ctx.reference.labels[source], torch.cat([ctx.reference.inputs[source], ctx.inputs[target]])
 
-            def loss(moved: dict[str, Tensor], pair: DomainPair = pair) -> tuple[Tensor, Tensor]:
-                embedded = embed(deployment, moved, pair)
+            def loss(moved: dict[str, Tensor], labels: Tensor = labels, both: Tensor = both) -> tuple[Tensor, Tensor]:
+                embedded = _embedded(deployment, moved, both, len(labels))
                 added, noted = self.stream_loss(embedded, state.memory)
-                return cross_entropy(embedded.source_logits, pair.source_labels) + added, noted
+                return cross_entropy(embedded.source_logits, labels) + added, noted
 
             slopes, noted = grad(loss, has_aux=True)(own)
             steps, moments = self.optimiser.directions(own, slopes, moments)
@@ -85,24 +83,15 @@ class DomainAdaptation(Method[AdaptingClient]):
         return state._replace(own=own, state=moments), rate, noted
 
 
-def domain_pairs(ctx: ClientContext, steps: int, batch_size: int) -> Iterator[DomainPair]:
-    """A random pair for every step; a set that fits into a batch is taken whole."""
-    reference, inputs = ctx.reference, ctx.inputs
-    for step in range(steps):
-        source = _rows(ctx.key, len(reference.labels), batch_size, 2 * step)
-        target = _rows(ctx.key, len(inputs), batch_size, 2 * step + 1)
-        yield DomainPair(reference.inputs[source], reference.labels[source], inputs[target])
-
-
-def embed(deployment: Deployment, own: Parameters, pair: DomainPair) -> Embedded:
-    """One pass over both batches, with the deployed normalisation statistics."""
+def _embedded(deployment: Deployment, own: Parameters, inputs: Tensor, size: int) -> Embedded:
+    """One pass, with the deployed normalisation statistics, over both batches, the first being this large."""
     network, model = deployment.network, {**deployment.parameters, **own}
-    features = network.represent(model, torch.cat([pair.source_inputs, pair.target_inputs]))
+    features = network.represent(model, inputs)
     logits = network.classify(model, features)
     features = network.summarise(features)
-    size = len(pair.source_labels)
     return Embedded(features[:size], logits[:size], features[size:], logits[size:])
 
 
-def _rows(key: Tensor, size: int, batch_size: int, purpose: int) -> Tensor | slice:
-    return slice(None) if size <= batch_size else permutation(key, size, purpose)[:batch_size]
+def _rows(key: Tensor, size: int, batch_size: int, purpose: int) -> Minibatch:
+    """Random rows of a set; one that fits into a batch is taken whole."""
+    return WHOLE if size <= batch_size else permutation(key, size, purpose)[:batch_size]

@@ -1,4 +1,4 @@
-"""Last layers and what they see: many over one frozen body, their predictions, their losses, and steps on them.
+"""Last layers and what they see: many over one frozen body, their predictions and their losses.
 
 The head of an image model is its last layer. The head of a text model holds half of the network, and its classifier is
 the last layer.
@@ -14,7 +14,6 @@ from torch.nn.functional import linear
 from fedade.core.method import ClientContext, Deployment
 from fedade.core.split import Parameters
 from fedade.maths.losses import class_weights, estimated_risk
-from fedade.parts.optimisers import Optimiser, OptimiserState, descend
 
 _WHOLE_HEAD = "head."
 
@@ -82,18 +81,6 @@ def losses(probabilities: Tensor, examination: Examination) -> Tensor:
     """Weighted mean cross-entropies of several predictions `[M, n, K]`; finite where a probability has vanished."""
     logarithms = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
     return vmap(lambda logits: estimated_risk(logits, examination.labels, examination.weights))(logarithms)
-
-
-def stepped(
-    deployment: Deployment,
-    head: Parameters,
-    examination: Examination,
-    rate: Tensor,
-    steps: int,
-    optimiser: Optimiser,
-    state: OptimiserState,
-) -> tuple[dict[str, Tensor], OptimiserState]:
-    return descend(lambda moved, _: loss(deployment, moved, examination), head, rate, [None] * steps, optimiser, state)
 
 
 def _prefix(deployment: Deployment) -> str:

@@ -36,23 +36,19 @@ class Measure:
     summary: str
     prediction: channels.Channel
     feature: channels.Channel
+    use_unc: bool = True
+    use_rep: bool = True
+    """Whether either counts in their combination."""
 
     def init(self, deployment: Deployment) -> Remembered:
         return Remembered(self.prediction.init(deployment), self.feature.init(deployment))
 
     def update(
-        self,
-        deployment: Deployment,
-        state: Remembered,
-        probabilities: Tensor,
-        features: Tensor,
-        key: Tensor,
-        use_unc: bool = True,
-        use_rep: bool = True,
+        self, deployment: Deployment, state: Remembered, probabilities: Tensor, features: Tensor, key: Tensor
     ) -> tuple[Remembered, Signals]:
         prediction, unc = self.prediction.update(deployment, state.prediction, probabilities, key)
         feature, rep = self.feature.update(deployment, state.feature, features, key)
-        return Remembered(prediction, feature), combine(unc, rep, use_unc, use_rep)
+        return Remembered(prediction, feature), combine(unc, rep, self.use_unc, self.use_rep)
 
 
 def choose_measure(name: MeasureName, feature_measure: FeatureMeasure, debiased: bool) -> Measure:
@@ -71,7 +67,7 @@ def _sliced(first: Tensor, second: Tensor) -> Tensor:
     return distances.sliced_wasserstein(first, second, channels.fixed_directions(NUM_SLICES, first[0]))
 
 
-def _of_predictions(name: str, distance: Callable[[Tensor, Tensor], Tensor]) -> channels.Channel:
+def _of_predictions(name: str, distance: Callable[..., Tensor]) -> channels.MeanSummary:
     """Of mean predictions q, where q⁰ is uniform."""
     return channels.MeanSummary(name, distance, dynamics.mean_prediction, channels.uniform_prior)
 
@@ -107,7 +103,9 @@ MEASURES: Mapping[MeasureName, Measure] = {
     ),
     "wasserstein": Measure(
         "optimal transport; classes that look alike are close",
-        channels.TransportedPrediction(),
+        replace(
+            _of_predictions("Sinkhorn divergence", distances.sinkhorn_divergence), known=channels.costs_between_classes
+        ),
         channels.FeatureSet("sliced Wasserstein", _sliced),
     ),
     "mmd": Measure(

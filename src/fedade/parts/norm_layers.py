@@ -1,27 +1,23 @@
 """Normalisation layers at test time: their running statistics, their scales and shifts, and steps on these."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import ClientContext, Deployment, Plan
 from fedade.core.normalisation import FROZEN, Frozen, Mixed, RecordingStatistics, Statistics
 from fedade.core.split import Parameters
-from fedade.core.tree import Tree, choose
+from fedade.core.tree import choose
 from fedade.parts.composition import trainable
 from fedade.parts.optimisers import Learner, Optimiser
 
 NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
 """Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
-
-Loss = Callable[[dict[str, Tensor]], tuple[Tensor, Tree]]
-"""From tensors that move to a loss, and what else it found."""
 
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
@@ -38,8 +34,10 @@ def own_batch_logits(ctx: ClientContext, own: Parameters) -> Tensor:
 def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = True) -> dict[str, Tensor]:
     """Scales and shifts as deployed: of BatchNorm, LayerNorm, GroupNorm or RMSNorm, whatever the model has."""
     layers = _norm_layers(deployment)
-    if not include_last_stage:
-        layers = layers[: len(layers) - _last_stage(layers)]
+    if not include_last_stage:  # as many as end with one width; a quarter where all are equally wide, as in SAR's ViT
+        widths = [next(iter(layer.values())).numel() for layer in layers]
+        same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
+        layers = layers[: len(layers) - (same if same < len(widths) else len(widths) // 4)]
     if not layers:
         raise FedadeError(
             f"{method}: model {deployment.network.name!r} has no normalisation layer to adapt; "
@@ -63,13 +61,6 @@ def _norm_layers(deployment: Deployment) -> list[dict[str, Tensor]]:
         if "norm" in type(module).__name__.lower()
     ]
     return [layer for layer in layers if layer]
-
-
-def _last_stage(layers: list[dict[str, Tensor]]) -> int:
-    """How many layers end the list with one width; a quarter of them where all are equally wide, as in SAR's ViT."""
-    widths = [next(iter(layer.values())).numel() for layer in layers]
-    same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
-    return same if same < len(widths) else len(widths) // 4
 
 
 def evaluation(mode: NormalisationMode, mix_weight: float) -> Frozen | Mixed:
@@ -103,10 +94,8 @@ def named_statistics(statistics: Mapping[str, Statistics]) -> dict[str, Tensor]:
 
 
 def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float) -> dict[str, Tensor]:
-    """Those running statistics among the parameters, after one pass, as BatchNorm moves them in training mode.
-
-    The batch's variance is taken as it is; PyTorch scales it by n / (n - 1), which hardly matters for images.
-    """
+    """Those running statistics among the parameters, after one pass, as BatchNorm moves them in training mode. The
+    batch's variance is taken as it is; PyTorch scales it by n / (n - 1), which hardly matters for images."""
     return {
         name: (1 - momentum) * parameters[name] + momentum * value.detach()
         for name, value in named_statistics(seen).items()
@@ -139,12 +128,6 @@ def plan_with_reliable(rate: float, reliable: Tensor, like: Tensor) -> Plan:
 def masked_mean(values: Tensor, wanted: Tensor) -> Tensor:
     """Mean of the wanted values; 0 where there is none."""
     return torch.where(wanted, values, 0.0).sum() / wanted.sum().clamp_min(1)
-
-
-def step(learner: Learner, loss: Loss, optimiser: Optimiser, rate: float, wanted: Tensor | None = None) -> Learner:
-    """A learner after one step on a loss, its optimiser's memory included; as it was where no step is wanted."""
-    slopes, _ = grad(loss, has_aux=True)(learner.own)
-    return moved(learner, slopes, optimiser, rate, wanted)
 
 
 def moved(

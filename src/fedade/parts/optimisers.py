@@ -16,8 +16,11 @@ from fedade.core.split import Layout, Parameters
 
 _FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
 
-Minibatches = list[Tensor | None]
-"""Rows of each step; None stands for the whole set."""
+Minibatch = Tensor | slice
+"""Rows that a step reads."""
+Minibatches = list[Minibatch]
+WHOLE = slice(None)
+"""All rows of a set."""
 
 
 class Moments(NamedTuple):
@@ -63,7 +66,7 @@ class Optimiser(StrictSettings):
     """Share of each weight, times the learning rate, that a step takes away (decoupled: it is not in the gradient)."""
 
     def start(self, moving: Parameters) -> OptimiserState:
-        if self.name == "sgd":
+        if self.name == "sgd" or not moving:
             return ()
         zeros = torch.zeros_like(Layout.by_name(moving).join(moving))
         return Moments(zeros.new_zeros(()), zeros, zeros)
@@ -140,7 +143,7 @@ def clipped(gradient: Tensor, longest: float) -> Tensor:
 
 
 def descend(
-    loss: Callable[[dict[str, Tensor], Tensor | None], Tensor],
+    loss: Callable[[dict[str, Tensor], Minibatch], Tensor],
     parameters: Mapping[str, Tensor],
     rate: Tensor,
     minibatches: Minibatches,

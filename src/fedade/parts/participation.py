@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Generic, NamedTuple
+from typing import NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, State
+from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.split import Parameters
-from fedade.parts.composition import own_model, trainable, trainable_part, trainable_personal
+from fedade.parts.composition import own_model, own_prediction, trainable, trainable_part, trainable_personal
+from fedade.parts.norm_layers import statistics_names
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
-from fedade.parts.priors import Estimator, batch_prior
+from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
 from fedade.parts.training import ReferenceDraws, Training
 
@@ -38,8 +39,9 @@ def fixed_plan(ctx: ClientContext, rate: float, estimator: Estimator) -> Plan:
     return {"learning_rate": torch.full_like(prior[0], rate), "prior": prior}
 
 
-class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State]):
-    """A federated baseline that descends Fed-ADE's label-free objective at its middle rate."""
+class FixedRateBaseline(FederatedMethod[Participant, Shared]):
+    """A federated baseline that descends Fed-ADE's label-free objective at its middle rate; the whole model is shared,
+    and nothing a client's own, unless it says otherwise."""
 
     rate: RateBounds = RateBounds()
     """Only `mid` is used."""
@@ -55,8 +57,23 @@ class FixedRateBaseline(FederatedMethod[State, dict[str, Tensor]], Generic[State
         labelled = "reference" in OBJECTIVES[self.objective].examples
         return replace(self.about, reference=labelled, reads_deployed=True)
 
-    def observe(self, ctx: ClientContext, state: State) -> tuple[State, Plan]:
+    def own_part(self, deployment: Deployment) -> dict[str, Tensor]:
+        """What a client keeps of the model, as deployed."""
+        return {}
+
+    def begin(self, ctx: ClientContext) -> Participant:
+        refuse_unsafe_inverse(ctx.deployment, self.prior)
+        shared, own = self.begin_server(ctx.deployment), self.own_part(ctx.deployment)
+        return Participant(own, PhaseStates(self.optimiser.start(shared), self.optimiser.start(own)))
+
+    def begin_server(self, deployment: Deployment) -> Shared:
+        return trainable(deployment)
+
+    def observe(self, ctx: ClientContext, state: Participant) -> tuple[Participant, Plan]:
         return state, fixed_plan(ctx, self.rate.mid, self.prior)
+
+    def predict(self, ctx: ClientContext, state: Participant) -> Tensor:
+        return own_prediction(ctx, state.own)
 
     def training(self, ctx: RoundContext, plan: Plan) -> Training:
         objective = OBJECTIVES[self.objective]
@@ -67,11 +84,11 @@ def joint_step(
     training: Training, own: Parameters, states: PhaseStates, epochs: range, unmoved: Parameters = _NOTHING
 ) -> tuple[dict[str, Tensor], PhaseStates, dict[str, Tensor]]:
     """Lines 11 and 12 (eq:local_joint_update): the client's own tensors, its optimisers' states, and ψ to send.
-
-    `unmoved` are tensors that the client computes with and no step moves, such as statistics.
-    """
-    ctx, trainable = training.ctx, training.deployment.network.trainable()
-    moving = {**ctx.shared, **{name: value for name, value in own.items() if name in trainable}}
+    `unmoved` are tensors that the client computes with and no step moves, such as statistics."""
+    ctx, names = training.ctx, training.deployment.network.trainable()
+    if training.normalisation is None:  # in training mode statistics follow
+        names |= {*statistics_names(training.deployment)}
+    moving = {**ctx.shared, **{name: value for name, value in own.items() if name in names}}
     moved, state = training.joint(moving, own_model(ctx, {**own, **unmoved}), training.steps(epochs), states.joint)
     kept = {name: moved.get(name, value) for name, value in own.items()}
     return kept, states._replace(joint=state), {name: moved[name] for name in ctx.shared}

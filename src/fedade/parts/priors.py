@@ -33,16 +33,9 @@ def batch_prior(ctx: ClientContext, estimator: Estimator) -> Tensor:
 
 def prior_from(ctx: ClientContext, probabilities: Tensor, estimator: Estimator) -> Tensor:
     """The class prior behind predictions of the deployed model, `[n, K]`."""
-    deployment = ctx.deployment
-    return estimate_prior(
-        probabilities,
-        deployment.confusion,
-        deployment.source_prior,
-        estimator,
-        deployment.mean_prediction,
-        len(deployment.reference.labels),
-        deployment.constant(_confusion_factors),
-    )
+    known, factors = ctx.deployment, ctx.deployment.constant(_confusion_factors)
+    usual, count = known.mean_prediction, len(known.reference.labels)
+    return estimate_prior(probabilities, known.confusion, known.source_prior, estimator, usual, count, factors)
 
 
 def refuse_unsafe_inverse(deployment: Deployment, estimator: Estimator) -> None:

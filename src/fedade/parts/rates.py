@@ -58,12 +58,11 @@ class Paces(StrictSettings):
     """Pace of the biases of φ: a number for each class, which is all that a change of class frequencies asks for."""
 
     def of(self, parameters: Parameters, split: Split) -> dict[str, Tensor]:
-        return {name: torch.full_like(value, self._pace(name, split)) for name, value in parameters.items()}
+        def pace(name: str) -> float:
+            personal = self.biases if name.endswith("bias") else self.weights
+            return self.shared if split.is_shared(name) else personal
 
-    def _pace(self, name: str, split: Split) -> float:
-        if split.is_shared(name):
-            return self.shared
-        return self.biases if name.endswith("bias") else self.weights
+        return {name: torch.full_like(value, pace(name)) for name, value in parameters.items()}
 
 
 EVEN = Paces()

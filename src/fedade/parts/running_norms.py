@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Statistics, batch_statistics
-from fedade.core.split import Parameters
 from fedade.parts.norm_layers import named_statistics
 from fedade.parts.optimisers import AdamOptimiser
 
@@ -29,9 +28,7 @@ FEW_CLASSES = 100
 
 def batch_norm_layers(deployment: Deployment) -> dict[str, Statistics]:
     """Deployed statistics of the body's BatchNorm layers, by layer, in the order in which the network defines them.
-
-    Strategies are told of no others: heads normalise with what was deployed.
-    """
+    Strategies are told of no others: heads normalise with what was deployed."""
     parameters = deployment.parameters
     return {
         layer: Statistics(parameters[f"{layer}.running_mean"], parameters[f"{layer}.running_var"])
@@ -43,10 +40,6 @@ def batch_norm_layers(deployment: Deployment) -> dict[str, Statistics]:
 def own_statistics(deployment: Deployment) -> dict[str, Tensor]:
     """The deployed statistics under those names: what a client's own begin with."""
     return named_statistics(batch_norm_layers(deployment))
-
-
-def detached(tensors: Parameters) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in tensors.items()}
 
 
 def sample_statistics(inputs: Tensor) -> Statistics:
@@ -83,9 +76,7 @@ class Following:
 @dataclass(frozen=True)
 class InstanceAware:
     """Every sample's own statistics as far as they lie outside what chance allows around common ones (IABN, NOTE).
-
-    Common are the model's, or those of the batch (`of_batch`), unbiased and with gradients.
-    """
+    Common are the model's, or those of the batch (`of_batch`), unbiased and with gradients."""
 
     tolerance: float
     """In standard errors of a mean and of a variance of independent pixels."""
@@ -117,9 +108,7 @@ def _beyond(difference: Tensor, allowed: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Renormalised:
     """Running means and deviations as values, the batch's own as the way of gradients (test-time batch renorm, DELTA).
-
-    What is stored as a variance is a squared deviation, BatchNorm's small constant included.
-    """
+    What is stored as a variance is a squared deviation, BatchNorm's small constant included."""
 
     known: Mapping[str, Statistics]
     starts_with_batch: Tensor

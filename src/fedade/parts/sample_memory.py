@@ -39,11 +39,9 @@ class Places(NamedTuple):
 class SampleMemory(NamedTuple):
     """Past samples, how many came of each class, and how many came in all."""
 
-    inputs: Tensor
-    """`[N, ...]`"""
+    inputs: Tensor  # [N, ...]
     places: Places
-    class_counts: Tensor
-    """`[K]`"""
+    class_counts: Tensor  # [K]
     seen: Tensor
 
 
@@ -85,11 +83,9 @@ def empty_memory(ctx: ClientContext, size: int) -> SampleMemory:
 def remember(
     memory: SampleMemory, ctx: ClientContext, probabilities: Tensor, uncertainty: Tensor, rule: Rule, period: int
 ) -> tuple[SampleMemory, Sequence[Occasion]]:
-    """The memory after a batch whose classes are predicted so, and the ends of periods that it brought.
-
-    There is an occasion for every `period` samples or fewer of the batch, which all clients have; whether a period
-    ended in it depends on what each has seen.
-    """
+    """The memory after a batch whose classes are predicted so, and the ends of periods that it brought. There is an
+    occasion for every `period` samples or fewer of the batch, which all clients have; whether a period ended in it
+    depends on what each has seen."""
     labels, num_classes = probabilities.argmax(-1), probabilities.shape[-1]
     draws = uniform(ctx.key, (len(labels), len(memory.inputs) + 1))
     places = memory.places._replace(source=torch.full_like(memory.places.source, EMPTY))

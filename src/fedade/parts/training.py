@@ -17,7 +17,7 @@ from fedade.maths.counter import permutation, uniform
 from fedade.maths.losses import class_weights
 from fedade.parts.norm_layers import follow
 from fedade.parts.objectives import Examples, Material, Objective
-from fedade.parts.optimisers import SGD, Minibatches, Optimiser, OptimiserState
+from fedade.parts.optimisers import SGD, WHOLE, Minibatch, Minibatches, Optimiser, OptimiserState
 from fedade.parts.rates import EVEN, Paces
 
 Seen = dict[str, Statistics]
@@ -25,7 +25,7 @@ Features = dict[Examples, Tensor]
 Step = TypeVar("Step")
 Loss = Callable[[dict[str, Tensor], Step, Tensor], tuple[Tensor, Seen]]
 """From parameters, what a step reads and class frequencies: a loss, and the statistics that normalisation saw."""
-PersonalStep = tuple[Tensor | None, Features]
+PersonalStep = tuple[Minibatch, Features]
 """Its rows, and the features of those that were drawn."""
 ReferenceDraws = Literal["epoch", "prior"]
 """What an epoch reads of the reference set: every row once, weighted by the prior; or as many rows as the stream's
@@ -84,14 +84,14 @@ class Training:
         """Steps on all of `moving` (eq:local_joint_update), on top of `fixed`."""
         return self._descend(self._loss_on(fixed), moving, minibatches, state)
 
-    def _loss_on(self, fixed: Parameters) -> Loss[Tensor | None]:
+    def _loss_on(self, fixed: Parameters) -> Loss[Minibatch]:
         """The loss of rows by whole passes."""
 
-        def loss(moved: dict[str, Tensor], rows: Tensor | None, prior: Tensor) -> tuple[Tensor, Seen]:
+        def loss(moved: dict[str, Tensor], rows: Minibatch, prior: Tensor) -> tuple[Tensor, Seen]:
             recording, parameters = RecordingStatistics(), {**fixed, **moved}
 
-            def logits(examples: Examples, chosen: Tensor | None) -> Tensor:
-                features = self._represent(parameters, _rows(self._inputs(examples), chosen), recording)
+            def logits(examples: Examples, chosen: Minibatch) -> Tensor:
+                features = self._represent(parameters, self._inputs(examples)[chosen], recording)
                 return self._classify(parameters, features, examples, chosen)
 
             return self.objective.loss(self._material(logits, prior), rows), recording.seen
@@ -104,7 +104,7 @@ class Training:
         """Steps on φ with ψ frozen (eq:local_personal_update); features are computed once if φ is the head."""
         if not all(name.startswith("head.") for name in personal):
             whole_passes = self._loss_on(fixed)
-            at_rest = self._at_rest(whole_passes, personal, None)
+            at_rest = self._at_rest(whole_passes, personal, WHOLE)
             return self._descend(whole_passes, personal, minibatches, state, at_rest)
         whole = {
             examples: self._whole_features(fixed, examples)
@@ -115,14 +115,14 @@ class Training:
         def loss(moved: dict[str, Tensor], step: PersonalStep, prior: Tensor) -> tuple[Tensor, Seen]:
             rows, drawn = step
 
-            def logits(examples: Examples, chosen: Tensor | None) -> Tensor:
-                features = drawn[examples] if examples in drawn else _rows(whole[examples], chosen)
+            def logits(examples: Examples, chosen: Minibatch) -> Tensor:
+                features = drawn[examples] if examples in drawn else whole[examples][chosen]
                 return self._classify({**fixed, **moved}, features, examples, chosen)
 
             return self.objective.loss(self._material(logits, prior), rows), {}
 
         steps = zip(minibatches, self._drawn_features(fixed, minibatches), strict=True)
-        return self._descend(loss, personal, steps, state, self._at_rest(loss, personal, (None, {})))
+        return self._descend(loss, personal, steps, state, self._at_rest(loss, personal, (WHOLE, {})))
 
     def _at_rest(self, loss: Loss[Step], personal: Parameters, all_rows: Step) -> Tensor | None:
         """∇F̂_μ0(φ⁰) on all labelled data, where steps are centred."""
@@ -149,7 +149,12 @@ class Training:
         layout = Layout.by_name(moving)
         vector = layout.join(moving)
         pace = None if self.paces == EVEN else layout.join(self.paces.of(moving, self.deployment.split))
-        pull = self._pull(layout, moving) if self.anchor else None
+        if self.anchor:  # how strongly every entry is pulled, and where to
+            personal, deployed = self.deployment.split.personal_part(moving), self.deployment.parameters
+            strengths = {
+                name: torch.full_like(value, self.anchor * (name in personal)) for name, value in moving.items()
+            }
+            strength, rest = layout.join(strengths), layout.join({name: deployed[name] for name in moving})
         for step in steps:
             gradient, seen = grad(
                 lambda joined, step=step, fixed=statistics: loss(layout.named(joined) | fixed, step, self.prior),
@@ -157,19 +162,13 @@ class Training:
             )(vector)
             if at_rest is not None:
                 gradient = gradient - at_rest
-            if pull is not None:
-                gradient = gradient + pull[0] * (vector - pull[1])
+            if self.anchor:
+                gradient = gradient + strength * (vector - rest)
             direction, state = self.optimiser.direction(vector, gradient, state)
             vector = torch.addcmul(vector, self.rate, direction if pace is None else direction * pace, value=-1)
             statistics = statistics | follow(statistics, seen, self.momentum)
         moved = layout.named(vector) | statistics
         return {name: moved[name] for name in start}, state
-
-    def _pull(self, layout: Layout, moving: Parameters) -> tuple[Tensor, Tensor]:
-        """Strength of the pull on every entry, and where to."""
-        personal, deployed = self.deployment.split.personal_part(moving), self.deployment.parameters
-        strength = {name: torch.full_like(value, self.anchor * (name in personal)) for name, value in moving.items()}
-        return layout.join(strength), layout.join({name: deployed[name] for name in moving})
 
     @property
     def _draws_reference(self) -> bool:
@@ -177,7 +176,7 @@ class Training:
 
     def _drawn_features(self, parameters: Parameters, minibatches: Minibatches) -> list[Features]:
         """Features of the drawn reference rows of every step, if they are drawn: in one pass over them alone."""
-        drawn = [rows for rows in minibatches if rows is not None]
+        drawn = [rows for rows in minibatches if isinstance(rows, Tensor)]
         if not self._draws_reference or not drawn:
             return [{} for _ in minibatches]
         inputs = self.ctx.reference.inputs[torch.cat(drawn)]
@@ -196,12 +195,12 @@ class Training:
         normalisation = recording if self.normalisation is None else self.normalisation
         return self.deployment.network.represent(parameters, inputs, normalisation)
 
-    def _classify(self, parameters: Parameters, features: Tensor, examples: Examples, rows: Tensor | None) -> Tensor:
+    def _classify(self, parameters: Parameters, features: Tensor, examples: Examples, rows: Minibatch) -> Tensor:
         if self.mask is not None and examples == "stream":
-            features = dropped(features, _rows(self.mask, rows))
+            features = dropped(features, self.mask[rows])
         return self.deployment.network.classify(parameters, features)
 
-    def _material(self, logits: Callable[[Examples, Tensor | None], Tensor], prior: Tensor) -> Material:
+    def _material(self, logits: Callable[[Examples, Minibatch], Tensor], prior: Tensor) -> Material:
         labels, source = self.ctx.reference.labels, self.deployment.source_prior
         return Material(logits, labels, prior, source, self._draws_reference)
 
@@ -209,30 +208,22 @@ class Training:
 def minibatches(key: Tensor, size: int, epochs: range, batch_size: int) -> Minibatches:
     """The rows of every step of the numbered epochs: a fresh order for each, the whole set where one batch holds it."""
     if batch_size >= size:
-        return [None for _ in epochs]
+        return [WHOLE for _ in epochs]
     return [rows for epoch in epochs for rows in torch.split(permutation(key, size, epoch), batch_size)]
 
 
 def prior_draws(key: Tensor, weights: Tensor, samples: int, epochs: range, batch_size: int) -> Minibatches:
-    """Reference rows of every step of the numbered epochs, drawn in proportion to their weight in F̂.
-
-    The plain mean loss of such rows is an unbiased estimate of the estimated risk (eq:estimated_risk), at the cost of
-    an epoch over the stream's batch rather than over the whole reference set.
-    """
-    size = min(batch_size, samples)
-    per_epoch = math.ceil(samples / size)
-    return [
-        rows for epoch in epochs for rows in torch.split(_in_proportion(key, weights, per_epoch * size, epoch), size)
-    ]
-
-
-def _in_proportion(key: Tensor, weights: Tensor, count: int, purpose: int) -> Tensor:
-    """Random rows by inversion of the cumulative weights; a row without weight is never drawn."""
-    cumulative = weights.cumsum(-1)
-    total = cumulative[-1:]
-    targets = uniform(key, (count, 1), purpose).to(weights.dtype) * total
-    # The second condition holds back a target that rounding has lifted to the total.
-    return ((targets >= cumulative) & (cumulative < total)).sum(-1)
+    """Reference rows of every step of the numbered epochs, drawn in proportion to their weight in F̂. The plain mean
+    loss of such rows is an unbiased estimate of the estimated risk (eq:estimated_risk), at the cost of an epoch over
+    the stream's batch rather than over the whole reference set."""
+    size, cumulative = min(batch_size, samples), weights.cumsum(-1)
+    count, total = math.ceil(samples / size) * size, cumulative[-1:]
+    drawn: Minibatches = []
+    for epoch in epochs:
+        # By inversion of the cumulative weights; the second condition holds back what rounding has lifted to the total.
+        targets = uniform(key, (count, 1), epoch).to(weights.dtype) * total
+        drawn += torch.split(((targets >= cumulative) & (cumulative < total)).sum(-1), size)
+    return drawn
 
 
 def examples_per_epoch(
@@ -245,7 +236,3 @@ def examples_per_epoch(
 def dropped(features: Tensor, mask: Tensor) -> Tensor:
     """Features times a mask `[n, d]`, which is the same for all tokens of a text."""
     return features * mask.reshape(len(mask), *(1,) * (features.ndim - 2), -1)
-
-
-def _rows(values: Tensor, rows: Tensor | None) -> Tensor:
-    return values if rows is None else values[rows]

@@ -1,4 +1,4 @@
-"""Rows and states of running cells on disk: a kill at any moment costs seconds."""
+"""trace.Rows and states of running cells on disk: a kill at any moment costs seconds."""
 
 import json
 import shutil
@@ -12,7 +12,6 @@ import numpy as np
 
 from fedade.core import storage, trace, tree
 from fedade.core.errors import FedadeError
-from fedade.core.trace import Rows
 from fedade.engine.clock import Clock, World
 from fedade.engine.pending import PendingRows, collect
 
@@ -73,8 +72,8 @@ class Checkpoints:
             whole = table.replace_schema_metadata({"seconds": f"{seconds:.3f}"})
             trace.write(place.folder / "trace.parquet", whole)
 
-    def _save(self, place: CheckpointPlace, world: World, number: int, rows: Rows, spent: float) -> None:
-        """Rows first: a world on disk has all its rows beside it, whenever the process dies."""
+    def _save(self, place: CheckpointPlace, world: World, number: int, rows: trace.Rows, spent: float) -> None:
+        """trace.Rows first: a world on disk has all its rows beside it, whenever the process dies."""
         count = len(rows["client"])
         labels = {"method": np.full(count, place.method), "seed": np.full(count, place.seed)}
         table = trace.to_table(labels | dict(rows))

@@ -11,7 +11,6 @@ from torch.func import grad, vmap
 from fedade.client_map import Vectorised, loop, side_by_side
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
-from fedade.core.method import Method
 from fedade.core.precision import set_multiplication
 from fedade.core.scenario import Scenario
 from fedade.core.threads import SMALL_NETWORK
@@ -42,40 +41,23 @@ def build_clock(experiment: Experiment, federations: Sequence[Federation], state
     (scenario, seeds, method), *others = federations
     protocol, execution = experiment.protocol, experiment.execution
     built = method or experiment.build_method()
+    # Whether a pass takes all labelled data of a client
+    draws = getattr(built, "personal_draws", None) or getattr(built, "reference_draws", "epoch")
+    reads_all = built.card.reference and not built.reads_reference_features and draws == "epoch"
+    labelled = experiment.scenario.reference_size if reads_all else 0
+    samples, keeps_body = experiment.scenario.samples, built.card.keeps_body
     set_multiplication("float32")  # rounding must not decide which clients may run together
-    maps = client_maps(
-        execution,
-        scenario,
-        experiment.scenario.samples,
-        len(federations),
-        built.card.keeps_body,
-        experiment.scenario.reference_size if _reads_all_labelled(built) else 0,
-    )
+    maps = client_maps(execution, scenario, samples, len(federations), keeps_body, labelled)
+    rounds, scored = Rounds(protocol.rounds, protocol.participation), (protocol.score_fresh, protocol.scored_clients)
+    running = Captured(compile_side_by_side) if execution.on_gpu and execution.cuda_graphs else Direct()
+    states = state_folder if execution.client_state == "file" else None
     set_multiplication(execution.precision)
-    return Clock(
-        built,
-        scenario,
-        Rounds(protocol.rounds, protocol.participation),
-        seeds,
-        maps,
-        protocol.score_fresh,
-        protocol.scored_clients,
-        tuple(others),
-        Captured(compile_side_by_side) if execution.on_gpu and execution.cuda_graphs else Direct(),
-        state_folder if execution.client_state == "file" else None,
-    )
-
-
-def _reads_all_labelled(method: Method) -> bool:
-    """Whether a pass takes all labelled data of a client."""
-    draws = getattr(method, "personal_draws", None) or getattr(method, "reference_draws", "epoch")
-    return method.card.reference and not method.reads_reference_features and draws == "epoch"
+    return Clock(built, scenario, rounds, seeds, maps, *scored, tuple(others), running, states)
 
 
 def check_precision(experiment: Experiment) -> None:
-    execution = experiment.execution
-    precision = execution.precision
-    if precision != "float32" and not execution.on_gpu:
+    precision = experiment.execution.precision
+    if precision != "float32" and not experiment.execution.on_gpu:
         raise FedadeError(f"execution.precision: {precision} needs a GPU; use float32, or --device cuda")
 
 

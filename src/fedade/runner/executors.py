@@ -158,11 +158,11 @@ class Sender(Listener):
     events: "SimpleQueue[Event]"
     wants_rows: bool = field(default=False)
 
-    def on_preparation(self, title: str, done: int, of: int) -> None:
-        self.events.put(("on_preparation", (title, done, of)))
+    def on_preparation(self, *what: Any) -> None:
+        self.events.put(("on_preparation", what))
 
-    def on_start(self, cell: CellInfo, timestep: int) -> None:
-        self.events.put(("on_start", (cell, timestep)))
+    def on_start(self, *what: Any) -> None:
+        self.events.put(("on_start", what))
 
     def on_rows(self, cell: CellInfo, timestep: int, rows: RowsOnDemand) -> None:
         self.events.put(("on_rows", (cell, timestep, rows() if self.wants_rows else {})))
@@ -197,9 +197,7 @@ def _without_ctrl_c() -> Iterator[None]:
 @dataclass(frozen=True)
 class RayTasks:
     """The machines of a Ray cluster, which decides what runs where; the store must be on a disk that they share.
-
-    Listeners hear how cells end, not how they come along.
-    """
+    Listeners hear how cells end, not how they come along."""
 
     on_gpu: bool
 
@@ -229,10 +227,8 @@ def _silently(work: WorkerFunction[T, R], task: T) -> R:
 def executor_of(
     name: str, jobs: int, on_gpu: bool, listener: Listener, testbed: OwnTestbed | None = None
 ) -> Iterator[Executor]:
-    """An executor by its name on the command line; its processes end with the context.
-
-    A testbed that the user made stays in this process.
-    """
+    """An executor by its name on the command line; its processes end with the context. A testbed that the user made
+    stays in this process."""
     if name == "ray":
         if jobs > 1:
             raise FedadeError(f"--engine ray --jobs {jobs}: Ray decides how many cells run at once; leave --jobs out")

@@ -8,10 +8,8 @@ from typing import Any
 
 
 def on_leash(leash: Connection, module: str, function: str, *arguments: Any) -> None:
-    """In a new process: watch over its end, then import what begins its work, and call it.
-
-    The module comes by its name. Were the function itself sent, it would be imported before anybody watches.
-    """
+    """In a new process: watch over its end, then import what begins its work, and call it. The module comes by its
+    name. Were the function itself sent, it would be imported before anybody watches."""
     threading.Thread(target=_end_when_closed, args=(leash,), daemon=True).start()
     getattr(importlib.import_module(module), function)(*arguments)
 

@@ -92,7 +92,11 @@ def run_cells(
     statuses = {cell.address: examine(CellFolder(folder, cell).path) for cell in (*cells, *todo)}
     settled = [status.state for status in statuses.values() if status.state in _settled_states(retry_failed)]
     listener.on_plan(len(statuses), settled.count("done"), settled.count("failed"))
-    _write_plan(folder, (*cells, *todo))
+    # The plan names the cells that will be run, for whoever looks on; several runners may add to one folder.
+    earlier = storage.read_json(folder / PLAN)["cells"] if (folder / PLAN).exists() else {}
+    planned = earlier | {cell.address: cell.title for cell in (*cells, *todo)}
+    if planned != earlier:
+        storage.write_json(folder / PLAN, {"cells": planned})
     # Those that replay the rates of others come after them.
     for stage in ([cell for cell in todo if cell.lender is None], [cell for cell in todo if cell.lender is not None]):
         statuses |= _ended(executor, tasks_of(stage, folder, retry_failed), listener)
@@ -102,24 +106,13 @@ def run_cells(
     return CellsRun(folder, asked, time.monotonic() - begun)
 
 
-def _write_plan(folder: Path, cells: Sequence[Cell]) -> None:
-    """Name the cells that will be run, for whoever looks on; several runners may add to one folder."""
-    path = folder / PLAN
-    earlier = storage.read_json(path)["cells"] if path.exists() else {}
-    planned = earlier | {cell.address: cell.title for cell in cells}
-    if planned != earlier:
-        storage.write_json(path, {"cells": planned})
-
-
 def _settled_states(retry_failed: bool) -> set[str]:
     return {"done"} if retry_failed else {"done", "failed"}
 
 
 def tasks_of(cells: Sequence[Cell], folder: Path, retry_failed: bool) -> list[Task]:
-    """On a GPU, cells that differ only in seed and schedule fill it together; a CPU has no use for that.
-
-    Federations side by side are awake in full and in memory: cells whose clients sleep, or live in files, run alone.
-    """
+    """On a GPU, cells that differ only in seed and schedule fill it together; a CPU has no use for that. Federations
+    side by side are awake in full and in memory: cells whose clients sleep, or live in files, run alone."""
     batches: dict[str, list[Cell]] = {}
     for cell in cells:
         experiment = cell.experiment

@@ -42,10 +42,8 @@ class CellStatus:
 
 def claim(folder: Path, name: str, content: Mapping[str, Any], write: bool = True) -> None:
     """Make a folder that of a run or suite, which the named file tells; one that holds anything else is refused.
-
     Without `write` it is only looked at: a start that fails must not leave a claim behind. With it, what killed writers
-    have left is swept.
-    """
+    have left is swept."""
     require_writable(folder)
     path, kind = folder / name, "suite" if name.endswith(".json") else "run"
     if write:
@@ -133,11 +131,8 @@ class CellFolder:
 
     def fail(self, error: BaseException) -> CellStatus:
         reason = " ".join(_reason(error).split())
-        content = {
-            "reason": reason,
-            "traceback": "".join(traceback.format_exception(error)),
-            "resumable": _passes(error),
-        }
+        passes = isinstance(error, _PASSING) or isinstance(error.__cause__, _PASSING)
+        content = {"reason": reason, "traceback": "".join(traceback.format_exception(error)), "resumable": passes}
         storage.write_json(self.path / "failure.json", content)
         return CellStatus("failed", reason=reason)
 
@@ -156,10 +151,8 @@ class CellFolder:
         return self.path.rename(aside)
 
 
-def _passes(error: BaseException) -> bool:
-    """Whether it is of the kind that passes: a full disk or memory."""
-    kinds = (OSError, MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
+_PASSING = (OSError, MemoryError, torch.OutOfMemoryError)
+"""Errors of the kind that passes: a full disk or memory."""
 
 
 def _reason(error: BaseException) -> str:
@@ -193,8 +186,11 @@ def examine(path: Path) -> CellStatus:
     """What a cell's folder holds; files that contradict themselves are named."""
     try:
         if (path / "result.json").exists():
-            stored = storage.read_json(path / "result.json")
-            _require_whole(path / "trace.parquet", stored["trace"])
+            stored, rows = storage.read_json(path / "result.json"), path / "trace.parquet"
+            if not rows.exists():
+                return CellStatus("damaged", reason=f"{rows} is missing")
+            if _checksum(rows) != stored["trace"]["checksum"]:
+                return CellStatus("damaged", reason=f"{rows} has changed since it was written")
             return CellStatus("done", Result(**stored["result"]))
         if (path / "failure.json").exists():
             return CellStatus("failed", reason=str(storage.read_json(path / "failure.json")["reason"]))
@@ -217,13 +213,6 @@ def records(store: Path) -> list[Record]:
             continue
         told.append(Record(path.parent, cell, examine(path.parent), stored.get("provenance", {})))
     return told
-
-
-def _require_whole(path: Path, stored: dict[str, object]) -> None:
-    if not path.exists():
-        raise FedadeError(f"{path} is missing")
-    if _checksum(path) != stored["checksum"]:
-        raise FedadeError(f"{path} has changed since it was written")
 
 
 def _checksum(path: Path) -> str:

@@ -18,7 +18,6 @@ from fedade.core.paths import cache_dir
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.threads import release_memory
-from fedade.core.trace import Rows
 from fedade.core.version import __version__
 from fedade.data.locate import search_path
 from fedade.engine.clock import Federation
@@ -109,10 +108,8 @@ class Worker:
         return [status for place in places for status in self._run([place])]
 
     def _advance(self, places: Sequence[CellFolder]) -> None:
-        """Run or continue cells of one method that differ in seed and schedule only.
-
-        A kill can leave them at different timesteps; those that stand at the same one go on together.
-        """
+        """Run or continue cells of one method that differ in seed and schedule only. A kill can leave them at different
+        timesteps; those that stand at the same one go on together."""
         groups: dict[int, list[CellFolder]] = {}
         for place in places:
             groups.setdefault(reached_timestep(place.path), []).append(place)
@@ -123,22 +120,20 @@ class Worker:
         experiment = places[0].cell.experiment
         check_precision(experiment)
         testbed = self._testbed(experiment)
-        federations, settings = [], []
+        federations, kept = [], []
         for place in places:
             schedule, seed = place.cell.experiment.scenario.schedule, place.cell.seed
-            method, constants = self._fitted(_method(place), experiment, testbed)
+            method, constants = _method(place), {}
+            if method.constants == "calibrated":
+                tuning = self.tuning(method, experiment, testbed)
+                method = fitted(method, tuning)
+                constants = {"constants": json.dumps(tuning.chosen, sort_keys=True)}
             federations.append(Federation(testbed.scenario(schedule, seed), Seeds(seed), method))
-            settings.append(method.model_dump(mode="json", exclude={"measured_rates"}))
+            settings = method.model_dump(mode="json", exclude={"measured_rates"})
+            kept.append(CheckpointPlace(place.path, place.cell.method, seed, settings))
             place.begin({**testbed.identity, **constants})
         clock = build_clock(experiment, federations, places[0].path / "states")
-        checkpoints = Checkpoints(
-            [
-                CheckpointPlace(place.path, place.cell.method, place.cell.seed, said)
-                for place, said in zip(places, settings, strict=True)
-            ],
-            {**testbed.identity, "version": __version__},
-            clock.state_folder,
-        )
+        checkpoints = Checkpoints(kept, {**testbed.identity, "version": __version__}, clock.state_folder)
         cells = [place.info for place in places]
         for cell in cells:
             self.listener.on_start(cell, timestep)
@@ -149,37 +144,22 @@ class Worker:
                 self.listener.on_rows(cell, world.timestep, partial(collect, [rows], number))
         checkpoints.finish(world)
 
-    def _fitted(
-        self, method: Method, experiment: Experiment, testbed: Testbed | OwnTestbed
-    ) -> tuple[Method, dict[str, str]]:
-        """The method with calibrated constants where it asks for them, and a record of which."""
-        if method.constants == "set":
-            return method, {}
-        tuning = self.tuning(method, experiment, testbed)
-        return fitted(method, tuning), {"constants": json.dumps(tuning.chosen, sort_keys=True)}
-
     def tuning(self, method: Method, experiment: Experiment, testbed: Testbed | OwnTestbed | None = None) -> Tuning:
         """Constants of a method for an experiment's deployment, from the store or found now on simulated drift."""
         testbed = testbed or self._testbed(experiment)
         alone = experiment.protocol.model_copy(update={"scored_clients": None, "score_fresh": False})
         simulated = experiment.model_copy(update={"protocol": alone})
 
-        def run(candidate: Method, scenario: Scenario) -> Rows:
+        def run(candidate: Method, scenario: Scenario) -> trace.Rows:
             with tempfile.TemporaryDirectory() as folder:
                 clock = build_clock(simulated, [Federation(scenario, Seeds(SEED), candidate)], Path(folder))
                 return collect(list(clock.advance(clock.beginning())))
 
         key = tuning_key(method, testbed.deployment.digest, experiment.scenario, alone.model_dump(mode="json"))
         with storage.locked(cache_dir() / "models" / f".calibrating-{key}.lock"):  # others may be found side by side
-            return tuned_from_store(
-                method,
-                testbed.deployment,
-                testbed.held_out,
-                experiment.scenario,
-                run,
-                cache_dir() / "models" / f"{key}.tuning.json",
-                lambda done: self.listener.on_preparation(f"calibrating {experiment.entry.method}", done, TRIALS),
-            )
+            title, path = f"calibrating {experiment.entry.method}", cache_dir() / "models" / f"{key}.tuning.json"
+            told = lambda done: self.listener.on_preparation(title, done, TRIALS)  # noqa: E731
+            return tuned_from_store(method, testbed.deployment, testbed.held_out, experiment.scenario, run, path, told)
 
     def _testbed(self, experiment: Experiment) -> Testbed | OwnTestbed:
         """The testbed of an experiment; another one than the last takes its place."""
@@ -191,12 +171,8 @@ class Worker:
         key = repr((common, execution.precision, execution.device, cache, search_path(scenario.data_dir)))
         if key not in self.testbeds:
             self.testbeds.clear()
-
             title = f"pre-training {scenario.model} on {scenario.dataset}, {scenario.source}"
-
-            def progress(done: int, of: int) -> None:
-                self.listener.on_preparation(title, done, of)
-
+            progress = partial(self.listener.on_preparation, title)
             self.testbeds[key] = build_testbed(common, execution.device, cache, progress, execution.precision)
         return self.testbeds[key]
 

@@ -12,7 +12,6 @@ from fedade.core import tree
 from fedade.core.deployment import Deployment
 from fedade.core.scenario import Batch
 from fedade.core.seeds import Seeds
-from fedade.core.tree import Tree
 from fedade.theory.equations.convergence import largest_singular_value
 
 GRADIENT_SAMPLES = 64
@@ -33,8 +32,7 @@ class ClientModels(NamedTuple):
 
     deployment: Deployment
     shared: dict[str, Tensor]
-    own: dict[str, Tensor]
-    """`[c, ...]`"""
+    own: dict[str, Tensor]  # [c, ...]
 
     def model_with(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {**self.deployment.parameters, **self.shared, **own}
@@ -43,10 +41,6 @@ class ClientModels(NamedTuple):
     def moves(self) -> bool:
         """Whether anything differs, or may differ, from what was deployed."""
         return bool(self.own or self.shared)
-
-    @property
-    def has_common_body(self) -> bool:
-        return not any(name.startswith("body.") for name in self.own)
 
     def trainable(self, clients: int) -> dict[str, Tensor]:
         """What gradient steps may move, of every client, `[c, ...]`."""
@@ -63,18 +57,18 @@ class ClientModels(NamedTuple):
         return lengths
 
 
-def client_models(deployment: Deployment, clients: Tree, server: Tree) -> ClientModels | None:
+def client_models(deployment: Deployment, clients: tree.Tree, server: tree.Tree) -> ClientModels | None:
     """The models of the clients whose states these are; None where a state holds several candidates.
 
-    A tensor belongs to the model if its place in the state ends with a parameter's name and it has its shape. Teachers,
-    ensembles and a velocity have those too, and nothing tells which of them is the model. Models are looked at with
+    A tensor belongs to the model if its place in the state ends with a parameter's name and it has its shape. Teachers
+    and ensembles have those too, and nothing tells which of them is the model. Models are looked at with
     their running statistics, also those of methods whose passes use the batch's own.
     """
     shared, own = _parameters(deployment, server, 0), _parameters(deployment, clients, 1)
     return None if shared is None or own is None else ClientModels(deployment, shared, own)
 
 
-def _parameters(deployment: Deployment, state: Tree, axes: int) -> dict[str, Tensor] | None:
+def _parameters(deployment: Deployment, state: tree.Tree, axes: int) -> dict[str, Tensor] | None:
     parameters: dict[str, Tensor] = {}
     for place, leaf in tree.to_named(state, "").items():
         for name, deployed in deployment.parameters.items():
@@ -105,10 +99,8 @@ class Steepness(NamedTuple):
     """G: norm of a single sample's gradient, in all parameters."""
     k_shared: float
     """K_ψ: norm of the Hessian's block of the shared parameters."""
-    k_personal: float
-    """K_φ"""
-    k_cross: float
-    """K_ψφ"""
+    k_personal: float  # K_φ
+    k_cross: float  # K_ψφ
     variance_shared: float
     """Variance of a single sample's gradient by ψ."""
     variance_personal: float
@@ -148,7 +140,9 @@ class Landscape:
 
     def steepness(self) -> Steepness:
         squares = torch.stack([self._sample_squares(client) for client in range(len(self.points))])
-        means = torch.tensor([self._mean_squares(client) for client in range(len(self.points))]).to(squares)
+        # Squared norms of the mean gradient of the same samples
+        slopes = [grad(self._loss_on(client, slice(GRADIENT_SAMPLES)))(own) for client, own in enumerate(self.points)]
+        means = torch.stack([self._squares(gradient) for gradient in slopes])
         variances = (squares.mean(1) - means).clamp_min(0).amax(0)
         curvatures = [
             Curvature(self._loss_on(client, slice(CURVATURE_SAMPLES)), own)
@@ -166,17 +160,15 @@ class Landscape:
 
         def squares(sample: Tensor, label: Tensor) -> Tensor:
             gradient = grad(self.loss(client, sample.unsqueeze(0), label.unsqueeze(0)))(self.points[client])
-            return torch.stack([_flat(gradient, names).square().sum() for names in (self.shared, self.personal)])
+            return self._squares(gradient)
 
         few = slice(GRADIENT_SAMPLES)
         mapped = vmap(squares, chunk_size=_CHUNK)
         every: Tensor = mapped(self.batch.inputs[client, few], self.batch.labels[client, few])
         return every
 
-    def _mean_squares(self, client: int) -> list[float]:
-        """Squared norms of the mean gradient of the same samples."""
-        gradient = grad(self._loss_on(client, slice(GRADIENT_SAMPLES)))(self.points[client])
-        return [float(_flat(gradient, names).square().sum()) for names in (self.shared, self.personal)]
+    def _squares(self, gradient: Parameters) -> Tensor:
+        return torch.stack([_flat(gradient, names).square().sum() for names in (self.shared, self.personal)])
 
 
 class Curvature:

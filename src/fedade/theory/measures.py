@@ -20,22 +20,9 @@ from fedade.maths.signals.distances import without_noise_floor
 from fedade.methods.fed_ade import FedAde
 from fedade.parts.objectives import OBJECTIVES
 from fedade.parts.training import examples_per_epoch
+from fedade.theory.equations import regret_bound
 from fedade.theory.equations.convergence import Convergence, gradient_diversity
-from fedade.theory.equations.path_lengths import (
-    cosine_path_length,
-    l1_path_length,
-    smallest_singular_value,
-    surrogate_error_bound,
-)
 from fedade.theory.equations.recovery import recovery
-from fedade.theory.equations.regret_bound import (
-    BoundConstants,
-    bound_terms,
-    dynamic_regret,
-    interval_regret,
-    optimal_rate,
-    optimal_rate_order,
-)
 from fedade.theory.oracle import Oracle
 from fedade.theory.replay import Replay, Summaries
 
@@ -74,7 +61,7 @@ def measures_of(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Repla
     measures = {
         **signals,
         **paths,
-        "sigma_min": smallest_singular_value(oracle.deployment.confusion),
+        "sigma_min": regret_bound.smallest_singular_value(oracle.deployment.confusion),
         **_regrets(oracle, seen),
         **_bound(oracle, recorded, seen, signals["s"], paths["v_l1"]),
         **_convergence(clock, oracle, recorded, seen),
@@ -121,15 +108,15 @@ def _paths(oracle: Oracle, recorded: RecordedRun, summaries: Summaries) -> Measu
     prediction, feature, true_feature = (
         value.double().cpu() for value in (summaries.prediction, summaries.feature, summaries.true_feature)
     )
-    v_rep = cosine_path_length(true_feature) / 2
+    v_rep = regret_bound.cosine_path_length(true_feature) / 2
     return {
-        **_spread("v_l1", l1_path_length(everyone)),
-        **_spread("v_cos", cosine_path_length(everyone)),
+        **_spread("v_l1", regret_bound.l1_path_length(everyone)),
+        **_spread("v_cos", regret_bound.cosine_path_length(everyone)),
         **_spread("v_rep", v_rep),
-        "unc_error": float((unc - cosine_path_length(truth)).abs().mean()),
-        "unc_error_bound": float(surrogate_error_bound(prediction, truth).mean()),
+        "unc_error": float((unc - regret_bound.cosine_path_length(truth)).abs().mean()),
+        "unc_error_bound": float(regret_bound.surrogate_error_bound(prediction, truth).mean()),
         "rep_error": float((rep - v_rep).abs().mean()),
-        "rep_error_bound": float(surrogate_error_bound(feature, true_feature).mean() / 2),
+        "rep_error_bound": float(regret_bound.surrogate_error_bound(feature, true_feature).mean() / 2),
     }
 
 
@@ -143,11 +130,13 @@ def _regrets(oracle: Oracle, seen: Replay) -> Measures:
     period = max(1, round(math.sqrt(oracle.streams.num_timesteps)))
     for name, best in oracle.comparators.items():
         pair = (seen.losses.cross_entropy.cpu(), best.cross_entropy.cpu(), weights)
-        periods = interval_regret(*pair, torch.from_numpy(oracle.timesteps), period).mean(0)
+        periods = regret_bound.interval_regret(*pair, torch.from_numpy(oracle.timesteps), period).mean(0)
         regrets |= {
             f"loss_{name}": _weighted_mean(best.cross_entropy, weights),
-            **_spread(f"regret_{name}", dynamic_regret(*pair)),
-            f"regret_01_{name}": float(dynamic_regret(seen.losses.error.cpu(), best.error.cpu(), weights).mean()),
+            **_spread(f"regret_{name}", regret_bound.dynamic_regret(*pair)),
+            f"regret_01_{name}": float(
+                regret_bound.dynamic_regret(seen.losses.error.cpu(), best.error.cpu(), weights).mean()
+            ),
             f"interval_regret_{name}_max": float(periods.max()),
             f"interval_regret_{name}_sd": _deviation(periods),
         }
@@ -159,18 +148,22 @@ def _bound(oracle: Oracle, recorded: RecordedRun, seen: Replay, signal: float, p
     if "learning_rate" not in recorded.columns or seen.steepness is None:
         return {}
     rate, horizon = float(np.nanmean(recorded.columns["learning_rate"])), oracle.streams.num_timesteps
-    constants = BoundConstants(
+    constants = regret_bound.BoundConstants(
         num_classes=oracle.deployment.num_classes,
         gradient_norm=seen.steepness.gradient_norm,
         loss=seen.loss_bound,
         radius=seen.radius,
-        singular_value=smallest_singular_value(oracle.deployment.confusion),
+        singular_value=regret_bound.smallest_singular_value(oracle.deployment.confusion),
         variation=signal,
         num_timesteps=horizon,
     )
-    terms, best = bound_terms(constants, rate), optimal_rate(constants)
+    terms, best = regret_bound.bound_terms(constants, rate), regret_bound.optimal_rate(constants)
     # B V^L1 bounds how far losses moved only while P(x | y) stays.
-    of_path = None if oracle.streams.settings.shifts_inputs else bound_terms(replace(constants, variation=path), rate)
+    of_path = (
+        None
+        if oracle.streams.settings.shifts_inputs
+        else regret_bound.bound_terms(replace(constants, variation=path), rate)
+    )
     return {
         "rate": rate,
         "gradient_norm": constants.gradient_norm,
@@ -182,9 +175,9 @@ def _bound(oracle: Oracle, recorded: RecordedRun, seen: Replay, signal: float, p
         "bound": terms.total,
         "bound_adaptation_l1": math.nan if of_path is None else of_path.adaptation,
         "bound_l1": math.nan if of_path is None else of_path.total,
-        "rate_star_order": optimal_rate_order(signal, horizon),
+        "rate_star_order": regret_bound.optimal_rate_order(signal, horizon),
         "rate_star": best,
-        "bound_at_rate_star": bound_terms(constants, best).total,
+        "bound_at_rate_star": regret_bound.bound_terms(constants, best).total,
     }
 
 
@@ -196,21 +189,18 @@ def _convergence(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Repl
     loss, shared, personal, spread = (torch.tensor(column).double() for column in zip(*seen.slopes, strict=True))
     rho_squared, delta_squared = gradient_diversity(spread, shared)
     steps = local_steps(clock.method, oracle)
-    theorem = Convergence(
-        steep.k_shared,
-        steep.k_personal,
-        steep.k_cross,
-        rho_squared,
-        delta_squared,
-        steep.variance_shared / steps.samples,
-        steep.variance_personal / steps.samples,
-        participants=clock.rounds.participants(clock.seeds, clock.num_clients, None).shape[1],
-        num_clients=clock.num_clients,
-    )
+    curvatures = (steep.k_shared, steep.k_personal, steep.k_cross)
+    variances = (steep.variance_shared / steps.samples, steep.variance_personal / steps.samples)
+    participants = clock.rounds.participants(clock.seeds, clock.num_clients, None).shape[1]
+    theorem = Convergence(*curvatures, rho_squared, delta_squared, *variances, participants, clock.num_clients)
     # A step's rate times these is the theorem's η, for ψ and for φ.
     scales = (steep.k_shared * steps.shared, steep.k_personal * steps.personal)
     rates = [scale * float(np.nanmean(recorded.columns.get("learning_rate", math.nan))) for scale in scales]
     applies = min(rates) > 0
+    bound = math.nan
+    if applies:  # losses before a timestep's rounds; no cross-entropy is below 0
+        rounds, between = clock.rounds.per_timestep, (min(rates), max(rates))
+        bound = theorem.descent_bound(float(loss[::2].mean()), between, rounds, round(steps.personal))
     return {
         "k_shared": theorem.k_shared,
         "k_personal": theorem.k_personal,
@@ -223,12 +213,7 @@ def _convergence(clock: Clock, oracle: Oracle, recorded: RecordedRun, seen: Repl
         "ceiling_shared": theorem.ceiling() / scales[0] if applies else math.nan,
         "ceiling_personal": theorem.ceiling() / scales[1] if applies else math.nan,
         "descent": theorem.descent(float(shared.mean()), float(personal.mean())),
-        # Losses before a timestep's rounds; no cross-entropy is below 0.
-        "descent_bound": theorem.descent_bound(
-            float(loss[::2].mean()), (min(rates), max(rates)), clock.rounds.per_timestep, round(steps.personal)
-        )
-        if applies
-        else math.nan,
+        "descent_bound": bound,
     }
 
 
@@ -246,18 +231,10 @@ def local_steps(method: Method, oracle: Oracle) -> LocalSteps:
     """The steps that Fed-ADE takes, as its epochs read the data; NaN for methods that count otherwise."""
     if not isinstance(method, FedAde):
         return LocalSteps(math.nan, math.nan, math.nan)
-    examples = examples_per_epoch(
-        oracle.deployment.reference,
-        OBJECTIVES[method.objective],
-        oracle.streams.settings.samples,
-        method.reference_draws,
-    )
-    per_epoch = float(math.ceil(examples / method.batch_size))
-    return LocalSteps(
-        method.joint_epochs * per_epoch,
-        (method.joint_epochs + method.personal_epochs) * per_epoch,
-        min(examples, method.batch_size),
-    )
+    reference, samples = oracle.deployment.reference, oracle.streams.settings.samples
+    examples = examples_per_epoch(reference, OBJECTIVES[method.objective], samples, method.reference_draws)
+    per_epoch, epochs = float(math.ceil(examples / method.batch_size)), method.joint_epochs + method.personal_epochs
+    return LocalSteps(method.joint_epochs * per_epoch, epochs * per_epoch, min(examples, method.batch_size))
 
 
 def _recoveries(oracle: Oracle, recorded: RecordedRun) -> Measures:

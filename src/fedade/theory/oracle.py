@@ -201,15 +201,8 @@ def oracle_of(scenario: Scenario, seed: int, clients: NDArray[np.int64], setting
         )
     seeds = Seeds(seed)
     chosen = seeds.generator("theory-clients").permutation(clients)[: settings.clients]
-    edges = (
-        np.linspace(0, streams.num_timesteps, min(settings.timesteps, streams.num_timesteps) + 1).round().astype(int)
-    )
+    horizon = streams.num_timesteps
+    edges = np.linspace(0, horizon, min(settings.timesteps, horizon) + 1).round().astype(int)
     places = seeds.generator("theory-timesteps").random(len(edges) - 1)
-    return Oracle(
-        scenario,
-        streams,
-        settings,
-        np.sort(chosen),
-        1 + edges[:-1] + np.floor(places * np.diff(edges)).astype(int),
-        np.diff(edges).astype(float),
-    )
+    timesteps = 1 + edges[:-1] + np.floor(places * np.diff(edges)).astype(int)
+    return Oracle(scenario, streams, settings, np.sort(chosen), timesteps, np.diff(edges).astype(float))

@@ -79,13 +79,10 @@ def _table(results: Sequence[TheoryResult], columns: ColumnTitles) -> str:
     if not results:
         return "None of these runs has one.\n"
     head = ("method", "schedule", "T", *(heading for heading, _ in columns))
-    rows = [
-        [
-            *(result.row, result.schedule, str(result.num_timesteps)),
-            *(_number(result.measure(name)) + _spread(result, f"{name}_sd") for _, name in columns),
-        ]
-        for result in results
-    ]
+    rows = []
+    for result in results:
+        told = (_number(result.measure(name)) + _spread(result, f"{name}_sd") for _, name in columns)
+        rows.append([result.row, result.schedule, str(result.num_timesteps), *told])
     return markdown_lines(head, rows) + "\n"
 
 

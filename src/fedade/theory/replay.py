@@ -12,7 +12,6 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.context import context_before_first_batch
 from fedade.core.scenario import Batch
-from fedade.core.tree import Tree
 from fedade.engine.clock import Clock, World
 from fedade.engine.steps import ClientMap
 from fedade.maths.signals import dynamics
@@ -21,10 +20,8 @@ from fedade.theory.oracle import Losses, Oracle, deployed_features, in_chunks, l
 
 
 class Summaries(NamedTuple):
-    """What the signals compare, of every observed client and from t = 0 on, `[c, T + 1, ...]`.
-
-    Features are NaN where a method's state does not show its model.
-    """
+    """What the signals compare, of every observed client and from t = 0 on, `[c, T + 1, ...]`. Features are NaN where a
+    method's state does not show its model."""
 
     prediction: Tensor
     """q: mean prediction on the stream's batch, before the timestep's rounds."""
@@ -45,8 +42,7 @@ class Replay(NamedTuple):
     """Accuracies of the clients that the trace has, in their order, `[N, T]`."""
     summaries: Summaries
     losses: Losses
-    loss_bound: float
-    """B"""
+    loss_bound: float  # B
     radius: float
     """Γ, NaN where no model is shown."""
     steepness: Steepness | None
@@ -123,12 +119,12 @@ class _Looking:
         self.slopes.append(land.slopes())
         return land
 
-    def _standing(self, world: World) -> tuple[Tree, Tree, ClientModels | None]:
+    def _standing(self, world: World) -> tuple[tree.Tree, tree.Tree, ClientModels | None]:
         """States of the observed clients and of the server, of the only federation, and the models in them."""
         clients, server = tree.take(tree.take(world.clients, 0), self.rows), tree.take(world.server, 0)
         return clients, server, client_models(self.oracle.deployment, clients, server)
 
-    def _predictions(self, clients: Tree, server: Tree, inputs: Tensor) -> Tensor:
+    def _predictions(self, clients: tree.Tree, server: tree.Tree, inputs: Tensor) -> Tensor:
         method, before = self.clock.method, context_before_first_batch(self.oracle.deployment)
         predictions: Tensor = self.probing(
             lambda client, own: method.predict(replace(before, inputs=own, shared=server, passes={}), client),
@@ -137,7 +133,7 @@ class _Looking:
         )
         return predictions.float()
 
-    def _measure(self, clients: Tree, server: Tree, timestep: int) -> None:
+    def _measure(self, clients: tree.Tree, server: tree.Tree, timestep: int) -> None:
         if timestep not in self.times:
             return
         batch = self.oracle.fresh(timestep)
@@ -151,16 +147,11 @@ class _Looking:
         uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
         feature = deployment.initial_feature
         nothing = torch.zeros(count, device=feature.device)
-        return Summaries(
-            uniform.expand(count, -1),
-            nothing,
-            feature.expand(count, -1),
-            nothing,
-            self._true_features(ClientModels(deployment, {}, {}), 0),
-        )
+        expected = self._true_features(ClientModels(deployment, {}, {}), 0)
+        return Summaries(uniform.expand(count, -1), nothing, feature.expand(count, -1), nothing, expected)
 
     def _summaries(
-        self, clients: Tree, server: Tree, models: ClientModels | None, batch: Batch, timestep: int
+        self, clients: tree.Tree, server: tree.Tree, models: ClientModels | None, batch: Batch, timestep: int
     ) -> Summaries:
         predictions = self._predictions(clients, server, batch.inputs)
         unknown = torch.full_like(predictions[:, 0, 0], torch.nan)
@@ -171,13 +162,8 @@ class _Looking:
             feature = dynamics.mean_feature(features)
             feature_floor = dynamics.representation_dynamics(*map(dynamics.mean_feature, _halves(features)))
             true_feature = self._true_features(models, timestep)
-        return Summaries(
-            dynamics.mean_prediction(predictions),
-            dynamics.uncertainty_dynamics(*map(dynamics.mean_prediction, _halves(predictions))),
-            feature,
-            feature_floor,
-            true_feature,
-        )
+        floor = dynamics.uncertainty_dynamics(*map(dynamics.mean_prediction, _halves(predictions)))
+        return Summaries(dynamics.mean_prediction(predictions), floor, feature, feature_floor, true_feature)
 
     def _features(self, models: ClientModels, inputs: Tensor) -> Tensor:
         network = self.oracle.deployment.network
@@ -189,7 +175,7 @@ class _Looking:
     def _true_features(self, models: ClientModels, timestep: int) -> Tensor:
         """z̄ of every observed client: class means of the population, weighted by the true prior."""
         views = self.oracle.views(timestep)
-        if models.has_common_body:
+        if not any(name.startswith("body.") for name in models.own):  # one body for all
             common = replace(self.oracle.deployment, parameters=models.model_with({}))
             features = {
                 view: in_chunks(lambda inputs: deployed_features(common, inputs), self.oracle.population(view))

@@ -43,10 +43,8 @@ class TheoryResult:
 
 
 def over_seeds(results: Sequence[TheoryResult]) -> list[TheoryResult]:
-    """Means over the seeds of equal rows, schedules and horizons, in the order of the results.
-
-    A recovery that some seeds never saw counts for those that did.
-    """
+    """Means over the seeds of equal rows, schedules and horizons, in the order of the results. A recovery that some
+    seeds never saw counts for those that did."""
     groups: dict[tuple[str, str, int], list[TheoryResult]] = {}
     for result in results:
         groups.setdefault((result.row, result.schedule, result.num_timesteps), []).append(result)

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
@@ -16,15 +15,14 @@ from fedade.core.events import Report
 from fedade.core.identity import digest
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
-from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Federation
-from fedade.experiments.settings import Experiment, MethodEntry
+from fedade.experiments.settings import Experiment
 from fedade.reporting.figures import save
 from fedade.reporting.outcomes import Label
 from fedade.runner.clocks import build_clock, client_maps
 from fedade.scenarios.building import build_testbed
-from fedade.theory.measures import RecordedRun, measures_of, panel
+from fedade.theory.measures import measures_of, panel
 from fedade.theory.oracle import Oracle, TheorySettings, oracle_of
 from fedade.theory.page import regret_over_signal, regret_over_time, theory_markdown
 from fedade.theory.replay import replay
@@ -58,6 +56,12 @@ class _Track(NamedTuple):
         scenario = self.case.experiment.scenario
         return f"{self.method}, {scenario.schedule}, T = {scenario.num_timesteps}, seed {self.seed}"
 
+    def method_with(self, measured_rates: tuple[float, ...] = ()) -> Method:
+        """The method with its settings, and rates of another run where it replays some."""
+        experiment = self.case.experiment
+        entry = next(entry for entry in experiment.methods if entry.method == self.method)
+        return experiment.build_method(entry, measured_rates)
+
 
 def write_theory(
     cases: Sequence[Case],
@@ -65,13 +69,15 @@ def write_theory(
     settings: TheorySettings | None = None,
     report: Report = lambda _title, _done, _of: None,
 ) -> list[TheoryResult]:
-    """theory.csv, theory.md, regret-T.png and regret-S.png of these runs.
-
-    Losses need the models, which a trace does not hold, so every run is replayed, once: its result is kept in
-    `folder/theory` and read from there the next time.
-    """
+    """theory.csv, theory.md, regret-T.png and regret-S.png of these runs. Losses need the models, which a trace does
+    not hold, so every run is replayed, once: its result is kept in `folder/theory` and read from there the next
+    time."""
     settings = settings or TheorySettings()
-    tracks = [_Track(case, *pair) for case in cases for pair in _pairs(case)]
+    tracks = []
+    for case in cases:
+        table = trace.read(case.trace)
+        pairs = zip(*(trace.column(table, name).tolist() for name in ("method", "seed")), strict=True)
+        tracks += [_Track(case, method, seed) for method, seed in dict.fromkeys(pairs)]
     if not tracks:
         raise FedadeError("theory: there is no finished run to look at; run the suite first")
     oracles: dict[str, Oracle] = {}
@@ -95,34 +101,22 @@ def write_theory(
 _MOMENTS = {"post": "after", "pre": "before"}
 
 
-def _pairs(case: Case) -> list[tuple[str, int]]:
-    table = trace.read(case.trace)
-    methods, seeds = (trace.column(table, name).tolist() for name in ("method", "seed"))
-    return list(dict.fromkeys(zip(methods, seeds, strict=True)))
-
-
 def _result(track: _Track, store: Path, settings: TheorySettings, oracles: dict[str, Oracle]) -> TheoryResult:
-    experiment, scenario = track.case.experiment, track.case.experiment.scenario
+    scenario = track.case.experiment.scenario
     path = store / f"{_address(track, settings)}.json"
     if path.exists():
         measures = {name: float(value) for name, value in storage.read_json(path).items()}
     else:
         measures = _measure(track, settings, oracles)
         storage.write_json(path, measures)
-    return TheoryResult(
-        {"method": track.method, **track.case.labels},
-        str(track.case.labels.get("row", track.method)),
-        track.seed,
-        experiment.scenario.schedule,
-        scenario.num_timesteps,
-        measures,
-    )
+    labels, row = {"method": track.method, **track.case.labels}, str(track.case.labels.get("row", track.method))
+    return TheoryResult(labels, row, track.seed, scenario.schedule, scenario.num_timesteps, measures)
 
 
 def _address(track: _Track, settings: TheorySettings) -> str:
     """A name that two results share only if they are of the same run and measured alike."""
     experiment = track.case.experiment
-    method = _configured(track).model_dump(mode="json")
+    method = track.method_with().model_dump(mode="json")
     run = [VERSION, experiment.scenario.model_dump(mode="json"), experiment.protocol.model_dump(mode="json")]
     text = json.dumps([*run, method, track.method, track.seed, settings.model_dump(mode="json")], sort_keys=True)
     return digest(text.encode(), track.case.trace.read_bytes())
@@ -135,36 +129,28 @@ def _measure(track: _Track, settings: TheorySettings, oracles: dict[str, Oracle]
     key = json.dumps([experiment.scenario.model_dump_json(), experiment.protocol.model_dump_json(), track.seed])
     if key not in oracles:
         oracles.clear()
-        oracles[key] = oracle_of(_scenario(track), track.seed, recorded.clients, settings)
+        device, precision = experiment.execution.device, experiment.execution.precision
+        testbed = build_testbed(experiment.scenario, device, cache_dir(), lambda _done, _of: None, precision)
+        scenario = testbed.scenario(experiment.scenario.schedule, track.seed)
+        oracles[key] = oracle_of(scenario, track.seed, recorded.clients, settings)
     oracle = oracles[key]
-    method = experiment.build_method(_entry(track), _measured_rates(track))
-    federation = Federation(oracle.scenario, Seeds(track.seed), method)
+    federation = Federation(oracle.scenario, Seeds(track.seed), track.method_with(_measured_rates(track)))
     with TemporaryDirectory() as states:
         clock = build_clock(experiment, [federation], Path(states))
         probing = client_maps(experiment.execution, oracle.scenario, settings.samples).forward
         seen = replay(replace(clock, score_fresh=False), oracle, probing)
-    _refuse_another_run(track, recorded, seen.accuracy_post)
+    difference = float(np.abs(recorded.columns["accuracy_post"] - seen.accuracy_post).mean())
+    if difference > SAME_RUN:  # what goes another way than its trace must not be mixed with it
+        raise FedadeError(
+            f"{track.case.trace}: run again, {track.title} differs by {100 * difference:.1f} points of accuracy on "
+            "average, so another version or other data wrote it; delete it and run it anew"
+        )
     return measures_of(clock, oracle, recorded, seen)
-
-
-def _entry(track: _Track) -> MethodEntry:
-    return next(entry for entry in track.case.experiment.methods if entry.method == track.method)
-
-
-def _configured(track: _Track) -> Method:
-    return track.case.experiment.build_method(_entry(track))
-
-
-def _scenario(track: _Track) -> Scenario:
-    experiment = track.case.experiment
-    execution, settings = experiment.execution, experiment.scenario
-    testbed = build_testbed(settings, execution.device, cache_dir(), lambda _done, _of: None, execution.precision)
-    return testbed.scenario(settings.schedule, track.seed)
 
 
 def _measured_rates(track: _Track) -> tuple[float, ...]:
     """The rates of the same seed's Fed-ADE run, for methods that replay them."""
-    lending = _configured(track).replays_rates_of
+    lending = track.method_with().replays_rates_of
     if lending is None:
         return ()
     rows = trace.where(trace.read(track.case.trace), method=lending, seed=track.seed)
@@ -174,13 +160,3 @@ def _measured_rates(track: _Track) -> tuple[float, ...]:
             f"run both together, or leave {track.method} out"
         )
     return tuple(trace.column(rows, "learning_rate").tolist())
-
-
-def _refuse_another_run(track: _Track, recorded: RecordedRun, replayed: NDArray[Any]) -> None:
-    """A replay that goes another way than its trace must not be mixed with it."""
-    difference = float(np.abs(recorded.columns["accuracy_post"] - replayed).mean())
-    if difference > SAME_RUN:
-        raise FedadeError(
-            f"{track.case.trace}: run again, {track.title} differs by {100 * difference:.1f} points of accuracy on "
-            "average, so another version or other data wrote it; delete it and run it anew"
-        )

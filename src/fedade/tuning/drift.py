@@ -30,19 +30,19 @@ STRONGEST = {"noise": 0.6, "blur": 3.0, "contrast": 0.85, "brightness": 1.0}
 
 
 def simulated_drift(deployment: Deployment, held_out: Reference, settings: ScenarioSettings) -> Scenario:
-    """A federation of some clients, half of the held-out data being their streams and half their labelled data.
-
-    Of the scenario's settings it takes what an operator knows before any stream: how many samples arrive, how much
-    labelled data a client has, and whether classes or inputs are expected to move.
-    """
+    """A federation of some clients, half of the held-out data being their streams and half their labelled data. Of the
+    scenario's settings it takes what an operator knows before any stream: how many samples arrive, how much labelled
+    data a client has, and whether classes or inputs are expected to move."""
     device, seeds = held_out.labels.device, Seeds(SEED)
     labels = held_out.labels.cpu().numpy()
     streamed, trained_on = _halves(labels, deployment.num_classes, seeds)
     clients = settings.num_clients if settings.supports == "disjoint" else min(CLIENTS, settings.num_clients)
-    kind = drift_kind(settings)
-    simulated = settings.model_copy(
-        update={"num_clients": clients, "num_timesteps": min(TIMESTEPS, settings.num_timesteps), "kind": kind}
-    )
+    steps, kind = min(TIMESTEPS, settings.num_timesteps), drift_kind(settings)
+    simulated = settings.model_copy(update={"num_clients": clients, "num_timesteps": steps, "kind": kind})
+    paths = np.zeros((clients, steps + 1))  # ω of every client, each by a schedule of its own
+    for client in range(clients):
+        if (name := schedule_of(client)) is not None:
+            paths[client] = client_schedules(simulated.model_copy(update={"schedule": name}), seeds)[client]
     streams = ShiftStreams(
         settings=simulated,
         seeds=seeds,
@@ -50,19 +50,14 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
         rows_by_class=tuple(streamed),
         initial_priors=initial_priors(simulated, seeds, deployment.num_classes),
         target_priors=target_priors(simulated, seeds, deployment.num_classes),
-        schedule=_mixed_schedules(simulated, seeds),
+        schedule=paths,
         corruptions=tuple(STRONGEST),
         device=str(device),
     )
     rows = np.concatenate(trained_on)
     most = min(len(own) for own in trained_on) * deployment.num_classes
-    drawn = client_rows(
-        labels[rows],
-        deployment.num_classes,
-        clients if settings.reference == "own" else 1,
-        min(settings.reference_size, most),
-        seeds,
-    ).rows
+    sets, size = clients if settings.reference == "own" else 1, min(settings.reference_size, most)
+    drawn = client_rows(labels[rows], deployment.num_classes, sets, size, seeds).rows
 
     def features(under: Deployment) -> Tensor:
         return streams.features.of(under, streams.pool_at, next(iter(STRONGEST)), 0, np.arange(len(labels)))
@@ -75,23 +70,14 @@ def simulated_drift(deployment: Deployment, held_out: Reference, settings: Scena
 def _measured_without_the_streams(deployment: Deployment, held_out: Reference, rows: NDArray[np.int64]) -> Deployment:
     """The deployment as measured on some held-out data alone: a confusion matrix of the very images that a simulated
     stream shows would find its class frequencies too well."""
-    chosen = torch.from_numpy(rows).to(held_out.labels.device)
-    measured = measured_deployment(
-        deployment.network,
-        deployment.split,
-        deployment.parameters,
-        held_out.inputs[chosen],
-        held_out.labels[chosen].cpu().numpy(),
-        deployment.source_prior.cpu(),
-        deployment.num_classes,
-        held_out.labels.device,
-    ).to(held_out.labels.device)
-    return replace(
-        deployment,
-        confusion=measured.confusion,
-        mean_prediction=measured.mean_prediction,
-        temperature=measured.temperature,
-    )
+    device = held_out.labels.device
+    chosen = torch.from_numpy(rows).to(device)
+    inputs, labels = held_out.inputs[chosen], held_out.labels[chosen].cpu().numpy()
+    model = (deployment.network, deployment.split, deployment.parameters)
+    source, classes = deployment.source_prior.cpu(), deployment.num_classes
+    measured = measured_deployment(*model, inputs, labels, source, classes, device).to(device)
+    kept = {name: getattr(measured, name) for name in ("confusion", "mean_prediction", "temperature")}
+    return replace(deployment, **kept)
 
 
 def drift_kind(settings: ScenarioSettings) -> Kind:
@@ -122,17 +108,6 @@ def _halves(
 def schedule_of(client: int) -> str | None:
     """By which schedule a simulated client's data move, if they do."""
     return SCHEDULES[client % len(SCHEDULES)]
-
-
-def _mixed_schedules(settings: ScenarioSettings, seeds: Seeds) -> NDArray[np.float64]:
-    """ω of every client, `[C, T + 1]`, each by a schedule of its own."""
-    weights = np.zeros((settings.num_clients, settings.num_timesteps + 1))
-    for client in range(settings.num_clients):
-        name = schedule_of(client)
-        if name is not None:
-            of_schedule = client_schedules(settings.model_copy(update={"schedule": name}), seeds)
-            weights[client] = of_schedule[client]
-    return weights
 
 
 def _disturbed_pool(inputs: Tensor) -> PoolAt:

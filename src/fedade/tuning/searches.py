@@ -52,7 +52,10 @@ def is_tunable(method: Method) -> bool:
 def _of_fed_ade(method: FedAde, scenario: Scenario) -> Iterator[Stage]:
     """The size of a fixed rate on centred biases alone; bounds around it; steps that are not centred; the pull back to
     the deployed head; then the head's weights, and the shared layers."""
-    descent = first_descents(scenario.deployment, _labelled(scenario), _priors(scenario), method)
+    streams = scenario.streams
+    assert isinstance(streams, ShiftStreams)  # noqa: S101 - simulated drift has no others
+    priors = torch.from_numpy(streams.target_priors[:4]).to(scenario.deployment.source_prior)
+    descent = first_descents(scenario.deployment, _labelled(scenario), priors, method)
     base = "biases" if descent["biases"] else "weights"
     only_base = Paces(shared=0, weights=0, biases=0).model_copy(update={base: 1.0})
 
@@ -129,14 +132,6 @@ def first_descents(deployment: Deployment, labelled: Reference, priors: Tensor, 
             part = "shared" if deployment.split.is_shared(name) else personal
             totals[part] += float((gradient * directions[name]).sum()) / len(priors)
     return totals
-
-
-def _priors(scenario: Scenario) -> Tensor:
-    """Class frequencies that some simulated clients meet."""
-    streams = scenario.streams
-    assert isinstance(streams, ShiftStreams)  # noqa: S101 - simulated drift has no others
-    source = scenario.deployment.source_prior
-    return torch.from_numpy(streams.target_priors[:4]).to(source)
 
 
 def _labelled(scenario: Scenario) -> Reference:

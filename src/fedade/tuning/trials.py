@@ -118,14 +118,8 @@ def tune(method: Method, scenario: Scenario, run: RunTrial, progress: TrialProgr
 
 def signal_range(method: FedAde, scenario: Scenario, run: RunTrial) -> SignalRange:
     """Where S lies while nothing moves (below its 95 % quantile), and where while data drift (up to 99 %)."""
-    still = method.model_copy(
-        update={
-            "rate": RateBounds(low=0, mid=0, high=0),
-            "paces": Paces(shared=0),
-            "personal_step": "all",
-            "personal_epochs": 0,
-        }
-    )
+    nothing = {"rate": RateBounds(low=0, mid=0, high=0), "paces": Paces(shared=0), "personal_epochs": 0}
+    still = method.model_copy(update={**nothing, "personal_step": "all"})
     resting, drifting = run(still, without_shift(scenario)), run(still, scenario)
     floor = float(np.quantile(resting["s"], 0.95))
     highest = float(np.quantile(drifting["s"][_drifts(drifting)], 0.99))
@@ -142,10 +136,8 @@ def fitted(method: SomeMethod, tuning: Tuning) -> SomeMethod:
 def tuning_key(method: Method, deployment: str, settings: ScenarioSettings, protocol: Settings) -> str:
     """A name that two tunings share only if they would find the same."""
     own = method.model_dump(mode="json", exclude={"constants", "pace", "measured_rates", "rate"})
-    expected = settings.model_dump(
-        mode="json",
-        include={"kind", "num_clients", "num_timesteps", "samples", "alpha", "supports", "initial", "reference"},
-    )
+    known = {"kind", "num_clients", "num_timesteps", "samples", "alpha", "supports", "initial", "reference"}
+    expected = settings.model_dump(mode="json", include=known)
     expected["kind"] = drift_kind(settings)
     content = [VERSION, type(method).__name__, own, expected, settings.reference_size, protocol, deployment]
     return digest(json.dumps(content, sort_keys=True).encode())[:16]

@@ -3,35 +3,15 @@
 from collections.abc import Mapping
 
 from fedade.core.errors import FedadeError
-from fedade.experiments.suites.comparisons import TABLE1, TABLE2, TABLE3, TABLE4, TABLE_EXPONENTIAL, TABLE_GAUSSIAN
-from fedade.experiments.suites.fed_ade import FED_ADE
-from fedade.experiments.suites.figures import FIG_BOUNDS, FIG_DIRICHLET, FIG_LABELLED, FIG_LR, FIG_SCHEDULES
+from fedade.experiments.suites import kinds, paper, small
 from fedade.experiments.suites.grid import Suite
-from fedade.experiments.suites.kinds import FIELD, KINDS_OF_SHIFT, KINDS_PARTS
-from fedade.experiments.suites.small import SMOKE, THEORY
 
-SUITES: Mapping[str, Suite] = {
-    suite.name: suite
-    for suite in (
-        SMOKE,
-        TABLE1,
-        TABLE2,
-        TABLE_GAUSSIAN,
-        TABLE_EXPONENTIAL,
-        TABLE3,
-        TABLE4,
-        FED_ADE,
-        FIG_LR,
-        FIG_BOUNDS,
-        FIG_SCHEDULES,
-        FIG_DIRICHLET,
-        FIG_LABELLED,
-        KINDS_OF_SHIFT,
-        KINDS_PARTS,
-        FIELD,
-        THEORY,
-    )
-}
+_IN_ORDER = (
+    small.SMOKE, paper.TABLE1, paper.TABLE2, paper.TABLE_GAUSSIAN, paper.TABLE_EXPONENTIAL, paper.TABLE3, paper.TABLE4,
+    kinds.FED_ADE, paper.FIG_LR, paper.FIG_BOUNDS, paper.FIG_SCHEDULES, paper.FIG_DIRICHLET, paper.FIG_LABELLED,
+    kinds.KINDS_OF_SHIFT, kinds.KINDS_PARTS, kinds.FIELD, small.THEORY,
+)  # fmt: skip
+SUITES: Mapping[str, Suite] = {suite.name: suite for suite in _IN_ORDER}
 
 
 def suite_of(name: str) -> Suite:

@@ -9,17 +9,11 @@ ENOUGH = {"participation": 0.25}
 HORIZONS = (25, 50, 100, 200)
 """T, each twice the one before: regret is a power of it."""
 
+_SMALL = {"scenario": {**FEW, "num_timesteps": 16}, "protocol": ENOUGH}
 SMOKE = Suite(
     "smoke",
     "every method of the paper on the default data, in minutes on two cores",
-    [
-        Block(
-            ("digits-label", "digits-covariate"),
-            (*PAPER, *YARDSTICKS),
-            ("lin", "squ"),
-            {"scenario": {**FEW, "num_timesteps": 16}, "protocol": ENOUGH},
-        )
-    ],
+    [Block(("digits-label", "digits-covariate"), (*PAPER, *YARDSTICKS), ("lin", "squ"), _SMALL)],
     (0, 1),
 )
 THEORY = Suite(

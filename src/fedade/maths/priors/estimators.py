@@ -18,15 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedade.kernels import mixture_weights
-from fedade.maths.priors.simplex import (
-    SimplexFactors,
-    mix_with_uniform,
-    nonnegative_quadratic,
-    normalise,
-    project_to_simplex,
-    simplex_factors,
-    simplex_quadratic,
-)
+from fedade.maths.priors import simplex as on_simplex
+from fedade.maths.priors.simplex import normalise
 from fedade.maths.signals.dynamics import mean_prediction
 
 _SMALLEST_SOURCE_SHARE = 1e-8
@@ -71,12 +64,14 @@ class ConfusionFactors:
     @cached_property
     def inverse(self) -> Tensor:
         """M⁺, the pseudo-inverse, which is M⁻¹ where there is one."""
-        return self._pseudo_inverse(None)
+        inverse: Tensor = torch.linalg.pinv(self.confusion.double())
+        return inverse
 
     @cached_property
     def truncated_inverse(self) -> Tensor:
         """M⁺ without the directions of singular values below a hundredth of the largest."""
-        return self._pseudo_inverse(1e-2)
+        inverse: Tensor = torch.linalg.pinv(self.confusion.double(), rtol=1e-2)
+        return inverse
 
     @cached_property
     def ridge_solution(self) -> Tensor:
@@ -85,19 +80,15 @@ class ConfusionFactors:
         return solution
 
     @cached_property
-    def simplex(self) -> SimplexFactors:
+    def simplex(self) -> on_simplex.SimplexFactors:
         """Factors of MᵀM + ridge I, for least squares over the simplex."""
-        return simplex_factors(_gram(self.confusion.double(), _SIMPLEX_RIDGE))
+        return on_simplex.simplex_factors(_gram(self.confusion.double(), _SIMPLEX_RIDGE))
 
     @cached_property
     def joint_spectrum(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues and eigenvectors of JᵀJ."""
         values, vectors = torch.linalg.eigh(self.joint.mT @ self.joint)
         return values, vectors
-
-    def _pseudo_inverse(self, tolerance: float | None) -> Tensor:
-        pseudo_inverse: Tensor = torch.linalg.pinv(self.confusion.double(), rtol=tolerance)
-        return pseudo_inverse
 
     @cached_property
     def joint(self) -> Tensor:
@@ -118,7 +109,7 @@ def inverse(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Floa
 def pseudo_inverse_simplex(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
     """Truncated pseudo-inverse, projected to the simplex, mixed with 0.1 % uniform (Bao et al., 2023)."""
     raw = predicted.double() @ factors.truncated_inverse.mT
-    return mix_with_uniform(project_to_simplex(raw), 1e-3).to(predicted.dtype)
+    return on_simplex.mix_with_uniform(on_simplex.project_to_simplex(raw), 1e-3).to(predicted.dtype)
 
 
 def ridge_clip(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"]) -> Float[Tensor, "*C K"]:
@@ -131,15 +122,13 @@ def simplex_least_squares(factors: ConfusionFactors, predicted: Float[Tensor, "*
     """argmin over the simplex of ‖Mq - b‖² + ridge ‖q - μ0‖²: M⁻¹ b made safe, the default estimator."""
     prior = factors.source_prior.double()
     linear = predicted.double() @ factors.confusion.double() + _SIMPLEX_RIDGE * prior
-    return normalise(simplex_quadratic(factors.simplex, linear, _SIMPLEX_STEPS), prior).to(predicted.dtype)
+    return normalise(on_simplex.simplex_quadratic(factors.simplex, linear, _SIMPLEX_STEPS), prior).to(predicted.dtype)
 
 
 def rlls(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"], num_reference: int) -> Float[Tensor, "*C K"]:
-    """argmin over w ≥ 0 of ‖Jw - b‖ + ρ ‖w - 1‖; the prior is w ∘ μ0 (Azizzadenesheli et al., 2019).
-
-    The norms are not squared. Each is majorised by the square that touches it at the last iterate, which
-    leaves a ridge problem per client; all of them share the eigenvectors of JᵀJ.
-    """
+    """argmin over w ≥ 0 of ‖Jw - b‖ + ρ ‖w - 1‖; the prior is w ∘ μ0 (Azizzadenesheli et al., 2019). The norms are not
+    squared. Each is majorised by the square that touches it at the last iterate, which leaves a ridge problem per
+    client; all of them share the eigenvectors of JᵀJ."""
     joint, target = factors.joint, predicted.double()
     curvatures, basis = factors.joint_spectrum
     strength = _rlls_strength(joint.shape[-1], num_reference)
@@ -148,7 +137,7 @@ def rlls(factors: ConfusionFactors, predicted: Float[Tensor, "*C K"], num_refere
     for _ in range(_RLLS_MAJORISATIONS):
         ridge = strength * _smooth_norm(ratios @ joint.mT - target) / _smooth_norm(ratios - 1)
         linear = target @ joint + ridge
-        ratios = nonnegative_quadratic(curvatures.clamp_min(0) + ridge, basis, linear, ratios, _RLLS_STEPS)
+        ratios = on_simplex.nonnegative_quadratic(curvatures.clamp_min(0) + ridge, basis, linear, ratios, _RLLS_STEPS)
     return _from_ratios(ratios, factors.source_prior).to(predicted.dtype)
 
 

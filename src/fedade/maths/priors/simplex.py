@@ -47,12 +47,9 @@ class SimplexFactors(NamedTuple):
 
 
 def simplex_factors(hessian: Float[Tensor, "K K"]) -> SimplexFactors:
-    """The factors of a Hessian.
-
-    With |s| = s⁺ + s⁻ and s = s⁺ - s⁻, one over-relaxed step (`nonnegative_quadratic`) from s is affine in |s| and s:
-    r (base + penalty |s| P) + (1 - r) s⁺ - s⁻ = r base + |s| (r penalty P - r/2 I) + (1 - r/2) s, which is one matrix
-    product and one sum.
-    """
+    """The factors of a Hessian. With |s| = s⁺ + s⁻ and s = s⁺ - s⁻, one over-relaxed step (`nonnegative_quadratic`)
+    from s is affine in |s| and s: r (base + penalty |s| P) + (1 - r) s⁺ - s⁻ = r base + |s| (r penalty P - r/2 I) + (1
+    - r/2) s, which is one matrix product and one sum."""
     identity = torch.eye(len(hessian), dtype=hessian.dtype, device=hessian.device)
     penalty = _penalty(torch.linalg.eigvalsh(hessian))
     resolvent = torch.linalg.inv(hessian + penalty * identity)
@@ -76,11 +73,9 @@ def nonnegative_quadratic(
     start: Float[Tensor, "*C K"],
     iterations: int,
 ) -> Float[Tensor, "*C K"]:
-    """Minimum of ½ xᵀHx - gᵀx over x ≥ 0, where the Hessians of all clients share their eigenvectors.
-
-    The iterate and its scaled multiplier are the positive and the negative part of one vector, so their
-    difference, ADMM's usual argument, is its absolute value.
-    """
+    """Minimum of ½ xᵀHx - gᵀx over x ≥ 0, where the Hessians of all clients share their eigenvectors. The iterate and
+    its scaled multiplier are the positive and the negative part of one vector, so their difference, ADMM's usual
+    argument, is its absolute value."""
     penalty = _penalty(eigenvalues).unsqueeze(-1)
     scales = 1 / (eigenvalues + penalty)
     state = start

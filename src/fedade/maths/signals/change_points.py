@@ -44,10 +44,8 @@ def first_feature_run(mean: Float[Tensor, " p"], slots: int) -> FeatureRuns:
 
 
 def follow_classes(runs: ClassRuns, counts: Float[Tensor, " K"], hazard: float) -> tuple[ClassRuns, Float[Tensor, ""]]:
-    """After a batch with these (fractional) counts: the new posterior, and the probability of a new segment.
-
-    Counts are multinomial with a flat Dirichlet prior, α = 1 per class.
-    """
+    """After a batch with these (fractional) counts: the new posterior, and the probability of a new segment. Counts are
+    multinomial with a flat Dirichlet prior, α = 1 per class."""
     fresh = _log_dirichlet_multinomial(torch.zeros_like(counts), counts)
     posterior = _posterior(runs.mass, fresh, _log_dirichlet_multinomial(runs.counts, counts), hazard)
     grown = _capped(posterior, torch.cat([counts[None], runs.counts + counts]))
@@ -58,9 +56,8 @@ def follow_features(
     runs: FeatureRuns, value: Float[Tensor, " p"], precision: float, hazard: float
 ) -> tuple[FeatureRuns, Float[Tensor, ""]]:
     """After a batch whose mean has this value, in units of its own noise: the new posterior and P(new segment).
-
-    Directions are independent and normal with the conjugate prior m = 0, κ = `precision`, a = 1, b = 1 (Murphy, 2007).
-    """
+    Directions are independent and normal with the conjugate prior m = 0, κ = `precision`, a = 1, b = 1 (Murphy,
+    2007)."""
     blank = torch.zeros_like(value)
     batches = torch.cat([torch.zeros_like(runs.batches[:1]), runs.batches])
     mean = torch.cat([blank[None], runs.mean])

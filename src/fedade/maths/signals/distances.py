@@ -60,11 +60,9 @@ def index_wasserstein(previous: Float[Tensor, "*C K"], current: Float[Tensor, "*
 def without_noise_floor(
     distance: Float[Tensor, "*C"], previous_floor: Float[Tensor, "*C"], floor: Float[Tensor, "*C"]
 ) -> Float[Tensor, "*C"]:
-    """max(0, S - (s' + s) / 4): what a distance of two batches shows beyond the noise of finite batches.
-
-    A floor s is the distance of two random halves of one batch. It holds twice the noise of two whole batches where
-    noise grows as 1/n; for distances that are linear in small changes it is √2 times, and 0.3 of the floor remains.
-    """
+    """max(0, S - (s' + s) / 4): what a distance of two batches shows beyond the noise of finite batches. A floor s is
+    the distance of two random halves of one batch. It holds twice the noise of two whole batches where noise grows as
+    1/n; for distances that are linear in small changes it is √2 times, and 0.3 of the floor remains."""
     return (distance - (previous_floor + floor) / 4).clamp_min(0)
 
 
@@ -83,11 +81,9 @@ def _saturating(divergence: Tensor) -> Tensor:
 def sliced_wasserstein(
     first: Float[Tensor, "*C m d"], second: Float[Tensor, "*C m d"], directions: Float[Tensor, "u d"]
 ) -> Float[Tensor, "*C"]:
-    """Mean Wasserstein-1 distance of the projections (Bonneel et al., 2015), as a share of its largest value.
-
-    Two opposite clusters have the largest, 2 E|u₁| for a uniform direction u; it vanishes as 1/√d, so dividing by 2
-    alone would leave 0.07 of the range at d = 128.
-    """
+    """Mean Wasserstein-1 distance of the projections (Bonneel et al., 2015), as a share of its largest value. Two
+    opposite clusters have the largest, 2 E|u₁| for a uniform direction u; it vanishes as 1/√d, so dividing by 2 alone
+    would leave 0.07 of the range at d = 128."""
     from_first, from_second = ((samples @ directions.T).sort(-2).values for samples in (first, second))
     moved = (from_first - from_second).abs().mean((-2, -1))
     return (moved / (2 * mean_coordinate(directions.shape[-1]))).clamp(0, 1)

@@ -56,10 +56,8 @@ def representation_dynamics(previous: Float[Tensor, "*C d"], current: Float[Tens
 def combined_dynamics(
     s_unc: Float[Tensor, "*C"], s_rep: Float[Tensor, "*C"], use_unc: bool = True, use_rep: bool = True
 ) -> Float[Tensor, "*C"]:
-    """Combined signal S, the mean of both, paper Sec. 4.2 (eq:S_combined).
-
-    With one switched off the other counts alone; with both off the signal is 0.
-    """
+    """Combined signal S, the mean of both, paper Sec. 4.2 (eq:S_combined). With one switched off the other counts
+    alone; with both off the signal is 0."""
     if use_unc and use_rep:
         return (s_unc + s_rep) / 2
     if use_unc:

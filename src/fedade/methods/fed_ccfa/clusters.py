@@ -10,13 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import vmap
 
-from fedade.core.deployment import Deployment
-from fedade.core.errors import FedadeError
 from fedade.core.split import Parameters
 from fedade.maths.losses import weighted_cross_entropy
-from fedade.parts.last_layers import class_rows, last_layer
 
-_WEIGHT_AND_BIAS = 2
 _FEWEST = 3
 """Labelled samples of a class that a client needs to have a say in it, and clients that MADD needs."""
 
@@ -35,25 +31,12 @@ class ClassKnowledge(NamedTuple):
     known: Tensor
 
 
-def linear_classifier(deployment: Deployment, method: str) -> dict[str, Tensor]:
-    """The last layer, where it has one row per class."""
-    classifier = last_layer(deployment)
-    if class_rows(deployment) is None or len(classifier) != _WEIGHT_AND_BIAS:
-        raise FedadeError(
-            f"{method}: the head of {deployment.network.name!r} holds {', '.join(sorted(classifier))}; rows of "
-            "classifiers are compared, so use a model whose last layer is linear, with a bias"
-        )
-    return classifier
-
-
 def within_clusters(
     classifier: Parameters, compared: Parameters, prototypes: Tensor, counts: Tensor, radius: float
 ) -> ClassKnowledge:
-    """For every client, the means over its clusters; everything is stacked over clients.
-
-    Clusters are formed for each class on its own, by the rows of `compared`, among clients with enough samples of it.
-    A client that has too few, or too few others to be compared with, keeps what it has.
-    """
+    """For every client, the means over its clusters; everything is stacked over clients. Clusters are formed for each
+    class on its own, by the rows of `compared`, among clients with enough samples of it. A client that has too few, or
+    too few others to be compared with, keeps what it has."""
     rows, profiles, known = _rows(classifier), _rows(compared), counts >= _FEWEST
 
     def of_class(profile: Tensor, heard: Tensor, row: Tensor, prototype: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,9 +84,7 @@ def unit_vectors(vectors: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:
 
 def same_cluster(distances: Float[Tensor, "C C"], radius: float) -> Bool[Tensor, "C C"]:
     """Whether two are connected by steps of at most `radius`: DBSCAN (Ester et al., 1996) with min_samples = 1.
-
-    Everyone is in a cluster with itself, whatever its distances.
-    """
+    Everyone is in a cluster with itself, whatever its distances."""
     reached = (distances <= radius) | torch.eye(len(distances), dtype=torch.bool, device=distances.device)
     for _ in range(len(distances).bit_length()):
         reached = (reached.float() @ reached.float()) > 0

@@ -1,14 +1,13 @@
 """FedCCFA: classifiers are clustered class by class, features are drawn to the clusters' anchors (Chen et al., 2024).
 
 Where concepts drift apart, clients may agree on one class and differ on another. So the server compares, for each
-class, the classifier rows of the participants, and averages rows and class prototypes within each cluster only.
-
-The original is supervised (`labels="oracle"`). In the label-free port a sample's label is the most probable class of
-the deployed model's posterior, corrected by the batch's BBSE prior, where that is confident; the label histogram is the
+class, the classifier rows of the participants, and averages rows and class prototypes within each cluster only. The
+original is supervised (`labels="oracle"`). In the label-free port a sample's label is the most probable class of the
+deployed model's posterior, corrected by the batch's BBSE prior, where that is confident; the label histogram is the
 prior. Absent classes are skipped. All rates become Fed-ADE's middle one; the published ones are `classifier_rate=0.1,
-body_rate=0.01`. SGD is plain, without the published momentum of 0.9, as for every method here. The body of a text
-model is all but its classifier. Under label shift concepts do not differ between clients: there the
-method averages its classifiers like any other.
+body_rate=0.01`. SGD is plain, without the published momentum of 0.9, as for every method here. The body of a text model
+is all but its classifier. Under label shift concepts do not differ between clients: there the method averages its
+classifiers like any other.
 """
 
 from typing import NamedTuple
@@ -17,23 +16,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedade.core.errors import FedadeError
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.split import Parameters, average
+from fedade.maths import losses
 from fedade.maths.counter import uniform
-from fedade.maths.losses import (
-    balanced_sample,
-    class_means,
-    class_totals,
-    confident_labels,
-    entropy,
-    weighted_cross_entropy,
-)
 from fedade.maths.priors.reweighting import reweight
-from fedade.methods.fed_ccfa.clusters import ClassKnowledge, alignment_loss, linear_classifier, within_clusters
+from fedade.methods.fed_ccfa.clusters import ClassKnowledge, alignment_loss, within_clusters
 from fedade.parts.composition import effective, own_prediction, trainable
-from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
+from fedade.parts.last_layers import class_rows, classified, last_layer, seen_by_last_layer
 from fedade.parts.objectives import LabelSource
-from fedade.parts.optimisers import Optimiser, OptimiserState, descend
+from fedade.parts.optimisers import WHOLE, Minibatch, Minibatches, Optimiser, OptimiserState, descend
 from fedade.parts.participation import fixed_plan
 from fedade.parts.priors import Estimator, deployed_probabilities, refuse_unsafe_inverse
 from fedade.parts.rates import RateBounds
@@ -41,7 +34,6 @@ from fedade.parts.training import minibatches
 
 _BALANCED_DRAW = 1000
 """Its numbers are apart from those of the epochs, which are numbered from 0."""
-_ALL = slice(None)
 
 
 class FedCcfaClient(NamedTuple):
@@ -107,28 +99,22 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
 
     @property
     def card(self) -> Card:
-        return Card(
-            summary="shared body; classifier rows and class anchors averaged within clusters of clients",
-            paper="Chen et al., NeurIPS 2024",
-            reads_deployed=True,
-            oracle=self.labels == "oracle",
-        )
-
-    # Client
+        summary = "shared body; classifier rows and class anchors averaged within clusters of clients"
+        return Card(summary, "Chen et al., NeurIPS 2024", self.labels == "oracle", reads_deployed=True)
 
     def begin(self, ctx: ClientContext) -> FedCcfaClient:
         """No anchors yet; they come from the first exchange."""
         deployment = ctx.deployment
         refuse_unsafe_inverse(deployment, self.prior)
-        classifier = linear_classifier(deployment, "fed-ccfa")
-        weight = next(value for name, value in classifier.items() if name.endswith("weight"))
-        return FedCcfaClient(
-            classifier,
-            torch.zeros_like(weight),
-            torch.zeros_like(weight[:, 0], dtype=torch.bool),
-            self.optimiser.start(classifier),
-            self.optimiser.start(self.begin_server(deployment)),
-        )
+        classifier, rows = last_layer(deployment), class_rows(deployment)
+        if rows is None or len(classifier) != 2:  # not a weight and a bias
+            raise FedadeError(
+                f"fed-ccfa: the head of {deployment.network.name!r} holds {', '.join(sorted(classifier))}; rows of "
+                "classifiers are compared, so use a model whose last layer is linear, with a bias"
+            )
+        nothing, start = torch.zeros_like(rows), self.optimiser.start
+        states = (start(classifier), start(self.begin_server(deployment)))
+        return FedCcfaClient(classifier, nothing, nothing[:, 0] > 0, *states)
 
     def observe(self, ctx: ClientContext, state: FedCcfaClient) -> tuple[FedCcfaClient, Plan]:
         plan = fixed_plan(ctx, self.rate.mid, self.prior)
@@ -147,8 +133,8 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
         active = state._replace(known=state.known & (ctx.timestep > 1))
         body, moments = self._aligned_body(ctx, active, plan, samples)
         features = _classifier_inputs(deployment, body, samples.inputs)
-        prototypes = class_means(features, samples.labels, samples.trust, deployment.num_classes)
-        counts = class_totals(samples.labels, samples.trust, deployment.num_classes)
+        prototypes = losses.class_means(features, samples.labels, samples.trust, deployment.num_classes)
+        counts = losses.class_totals(samples.labels, samples.trust, deployment.num_classes)
         return state._replace(body_state=moments), plan, FedCcfaUplink(body, classifier, balanced, prototypes, counts)
 
     def personalise(self, ctx: RoundContext, state: FedCcfaClient, plan: Plan) -> tuple[FedCcfaClient, Plan]:
@@ -161,8 +147,6 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
     def predict(self, ctx: ClientContext, state: FedCcfaClient) -> Tensor:
         return own_prediction(ctx, state.classifier)
 
-    # Server
-
     def begin_server(self, deployment: Deployment) -> Shared:
         """The body, whatever the split: the classifier is what clients keep."""
         classifier = last_layer(deployment)
@@ -172,16 +156,13 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
         self, deployment: Deployment, shared: Shared, uplinks: FedCcfaUplink, weights: Tensor
     ) -> tuple[Shared, ClassKnowledge]:
         """Bodies are averaged over all; classifier rows and prototypes within clusters, one class at a time."""
-        clusters = within_clusters(
-            uplinks.classifier, uplinks.balanced, uplinks.prototypes, uplinks.counts, self.radius
-        )
-        return average(uplinks.body, weights), clusters
+        return average(uplinks.body, weights), within_clusters(*uplinks[1:], radius=self.radius)
 
     def _samples(self, ctx: ClientContext, prior: Tensor) -> Samples:
         if self.labels == "oracle":
             return Samples(ctx.inputs, ctx.labels, torch.ones_like(ctx.labels, dtype=prior.dtype))
         posterior = reweight(deployed_probabilities(ctx), prior, ctx.deployment.source_prior)
-        return Samples(ctx.inputs, *confident_labels(posterior, self.confidence))
+        return Samples(ctx.inputs, *losses.confident_labels(posterior, self.confidence))
 
     def _classifiers(
         self, ctx: RoundContext, state: FedCcfaClient, plan: Plan, samples: Samples
@@ -191,43 +172,34 @@ class FedCcfa(FederatedMethod[FedCcfaClient, FedCcfaUplink]):
         deployment, key = ctx.deployment, ctx.key
         features = _classifier_inputs(deployment, ctx.shared, samples.inputs)
         draws = uniform(key, samples.labels.shape, _BALANCED_DRAW)
-        few = balanced_sample(samples.labels, samples.trust, draws, deployment.num_classes, self.balanced_samples)
+        few = losses.balanced_sample(
+            samples.labels, samples.trust, draws, deployment.num_classes, self.balanced_samples
+        )
 
-        def loss(moved: dict[str, Tensor], rows: Tensor | None, weights: Tensor) -> Tensor:
-            chosen = _ALL if rows is None else rows
-            logits = classified(deployment, moved, features[chosen])
-            return weighted_cross_entropy(logits, samples.labels[chosen], weights[chosen])
+        def descended(
+            weights: Tensor, steps: Minibatches, moments: OptimiserState
+        ) -> tuple[dict[str, Tensor], OptimiserState]:
+            def loss(moved: dict[str, Tensor], rows: Minibatch) -> Tensor:
+                logits = classified(deployment, moved, features[rows])
+                return losses.weighted_cross_entropy(logits, samples.labels[rows], weights[rows])
+
+            return descend(loss, state.classifier, rate, steps, self.optimiser, moments)
 
         rate = _or_default(self.classifier_rate, plan["learning_rate"])
+        balanced, _ = descended(few, [WHOLE] * self.balanced_epochs, self.optimiser.start(state.classifier))
         every = minibatches(key, len(features), range(self.classifier_epochs), self.batch_size)
-        balanced, _ = descend(
-            lambda moved, _: loss(moved, None, few),
-            state.classifier,
-            rate,
-            [None] * self.balanced_epochs,
-            self.optimiser,
-            self.optimiser.start(state.classifier),
-        )
-        classifier, moments = descend(
-            lambda moved, rows: loss(moved, rows, samples.trust),
-            state.classifier,
-            rate,
-            every,
-            self.optimiser,
-            state.classifier_state,
-        )
-        return balanced, classifier, moments
+        return balanced, *descended(samples.trust, every, state.classifier_state)
 
     def _aligned_body(
         self, ctx: RoundContext, state: FedCcfaClient, plan: Plan, samples: Samples
     ) -> tuple[dict[str, Tensor], OptimiserState]:
         """Steps on the body for cross-entropy + λ · alignment, λ = H(label distribution) / γ; classifier frozen."""
-        strength = entropy(plan["prior"]) / self.alignment_scale
+        strength = losses.entropy(plan["prior"]) / self.alignment_scale
 
-        def loss(moved: dict[str, Tensor], rows: Tensor | None) -> Tensor:
-            inputs, labels, trust = (part[_ALL if rows is None else rows] for part in samples)
+        def loss(moved: dict[str, Tensor], rows: Minibatch) -> Tensor:
+            inputs, labels, trust = (part[rows] for part in samples)
             features = _classifier_inputs(ctx.deployment, moved, inputs)
-            fit = weighted_cross_entropy(classified(ctx.deployment, state.classifier, features), labels, trust)
+            fit = losses.weighted_cross_entropy(classified(ctx.deployment, state.classifier, features), labels, trust)
             aligned = alignment_loss(features, labels, trust, state.anchors, state.known, self.temperature)
             return fit + strength * aligned
 

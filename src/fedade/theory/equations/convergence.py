@@ -12,24 +12,18 @@ from torch import Tensor
 class Convergence(NamedTuple):
     """The constants of the theorem's assumptions, and who takes part."""
 
-    k_shared: float
-    """K_ψ"""
-    k_personal: float
-    """K_φ"""
+    k_shared: float  # K_ψ
+    k_personal: float  # K_φ
     k_cross: float
     """K_ψφ, which is K_φψ for a twice differentiable loss."""
     rho_squared: float
     """ρ² of asm:partial gradient."""
-    delta_squared: float
-    """δ²"""
+    delta_squared: float  # δ²
     variance_shared: float
     """σ_ψ² of asm:bounded: of a step's gradient by ψ."""
-    variance_personal: float
-    """σ_φ²"""
-    participants: int
-    """|C^(r)|"""
-    num_clients: int
-    """|C|"""
+    variance_personal: float  # σ_φ²
+    participants: int  # |C^(r)|
+    num_clients: int  # |C|
 
     @property
     def chi(self) -> float:
@@ -41,28 +35,22 @@ class Convergence(NamedTuple):
         return self.participants / self.num_clients
 
     def ceiling(self) -> float:
-        """min{1/(24(1+ρ²)), m/(128χ²(C−m)), √(m/(χ²C))}: the largest η of which the theorem speaks.
-
-        With all clients taking part the second is infinite, as is every division by χ = 0.
-        """
+        """min{1/(24(1+ρ²)), m/(128χ²(C−m)), √(m/(χ²C))}: the largest η of which the theorem speaks. With all clients
+        taking part the second is infinite, as is every division by χ = 0."""
         absent = self.num_clients - self.participants
         second = self.participants / (128 * absent) / self.chi / self.chi if self.chi and absent else math.inf
         third = math.sqrt(self.participation) / self.chi if self.chi else math.inf
         return min(1 / (24 * (1 + self.rho_squared)), second, third)
 
     def descent(self, shared: float, personal: float) -> float:
-        """Δ_ψ / K_ψ + m Δ_φ / (C K_φ), the left side (theorem1), from means over the rounds.
-
-        Δ_ψ = ‖∇_ψ L‖² of the mean loss, Δ_φ = (1/C) Σ_c ‖∇_φ L_c‖².
-        """
+        """Δ_ψ / K_ψ + m Δ_φ / (C K_φ), the left side (theorem1), from means over the rounds. Δ_ψ = ‖∇_ψ L‖² of the mean
+        loss, Δ_φ = (1/C) Σ_c ‖∇_φ L_c‖²."""
         return shared / self.k_shared + self.participation * personal / self.k_personal
 
     def descent_bound(self, loss_gap: float, rates: tuple[float, float], rounds: int, steps: int) -> float:
         """ΔL⁰/(ηR) + ησ₁² + η²σ₂², the right side (theorem1), as printed: its proof has factors of up to 32 besides.
-
         The theorem has one η and steps of η/(K_ψE) and η/(K_φE). Where a run has one rate for both, its η lies between
-        `rates`: the lower one counts in the first term, the higher one in the others, which can only raise the sum.
-        """
+        `rates`: the lower one counts in the first term, the higher one in the others, which can only raise the sum."""
         low, high = rates
         away = 1 - self.participation
         shared, personal = self.variance_shared / self.k_shared, self.variance_personal / self.k_personal
@@ -75,11 +63,9 @@ class Convergence(NamedTuple):
 def gradient_diversity(
     spreads: Float[Tensor, " points"], squared_norms: Float[Tensor, " points"]
 ) -> tuple[float, float]:
-    """ρ² and δ² ≥ 0 with which spread ≈ δ² + ρ² ‖∇F‖² in least squares, appendix (asm:partial gradient).
-
-    A spread is (1/C) Σ_c ‖∇_ψ F_c − ∇_ψ F‖² at one point. The assumption wants a bound at every point; this is the
-    trend through those that were measured.
-    """
+    """ρ² and δ² ≥ 0 with which spread ≈ δ² + ρ² ‖∇F‖² in least squares, appendix (asm:partial gradient). A spread is
+    (1/C) Σ_c ‖∇_ψ F_c − ∇_ψ F‖² at one point. The assumption wants a bound at every point; this is the trend through
+    those that were measured."""
     x, y = squared_norms.double(), spreads.double()
     centred = x - x.mean()
     slope = (centred * y).sum() / centred.square().sum() if centred.any() else torch.zeros_like(y[0])
@@ -97,9 +83,7 @@ def largest_singular_value(
     iterations: int = 20,
 ) -> Float[Tensor, ""]:
     """Largest singular value of A, from A and Aᵀ (von Mises and Pollaczek-Geiringer, 1929); never above the true one.
-
-    For a symmetric A, `backward` is `forward`.
-    """
+    For a symmetric A, `backward` is `forward`."""
     vector = _unit(start)
     for _ in range(iterations - 1):
         vector = _unit(backward(forward(vector)))

@@ -21,10 +21,8 @@ _HISTORY = 30
 def fit_logistic_head(
     features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], prior: Float[Tensor, " K"], penalty: float = PENALTY
 ) -> Float[Tensor, "K d+1"]:
-    """W that minimises Σ_i q_i (mean cross-entropy of class i) + ½ λ ‖W‖², by L-BFGS in float64.
-
-    The objective is λ-strongly convex, so a gradient g proves that no value is lower by more than ‖g‖² / (2 λ).
-    """
+    """W that minimises Σ_i q_i (mean cross-entropy of class i) + ½ λ ‖W‖², by L-BFGS in float64. The objective is
+    λ-strongly convex, so a gradient g proves that no value is lower by more than ‖g‖² / (2 λ)."""
     classes = one_hot(labels, len(prior)).double()
     weights = (classes @ (prior.double() / classes.sum(0).clamp_min(1))).unsqueeze(-1)
     rows = _with_constant(features.double())
