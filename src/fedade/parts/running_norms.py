@@ -187,7 +187,10 @@ def deployed_rows(deployment: Deployment) -> dict[str, ClassRows]:
 
 def mixture(rows: ClassRows) -> Statistics:
     """Mean and variance of all classes in equal parts: the mean variance, and the (unbiased) variance of the means."""
-    return Statistics(rows.means.mean(-2), rows.variances.mean(-2) + rows.means.var(-2))
+    mean, freedom = rows.means.mean(-2), max(1, rows.means.shape[-2] - 1)
+    # `var` of another than the last axis takes ten times as long on a CPU.
+    between = (rows.means - mean.unsqueeze(-2)).square().sum(-2) / freedom
+    return Statistics(mean, rows.variances.mean(-2) + between)
 
 
 def followed(rows: ClassRows, inputs: Tensor, labels: Tensor, pace: RowPace) -> ClassRows:
