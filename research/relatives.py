@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -36,16 +35,14 @@ from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.methods.tribe import Tribe, TribeClient
 from fedade.scenarios.building import build_scenario
 from fedade.scenarios.settings import ScenarioSettings
-from fedade.scenarios.stream_laws.continual import ContinualStreams
 
 RETENTION = 0.9
 """Share of its past that a regime keeps: a stand-in for the signal, which would need features of every method."""
-BATCHES_EACH = 5
 
 CASES = {
     "label shift": {"kind": "label", "schedule": "squ"},
     "both": {"kind": "both", "schedule": "squ"},
-    "A-B-A-B": {"kind": "covariate", "stream": "continual"},
+    "A-B-A-B": {"kind": "covariate", "stream": "returning"},
     "mixed domains": {"kind": "covariate", "stream": "mixed"},
 }
 
@@ -100,17 +97,6 @@ class TribeWithLabels(Tribe):
         return super().predict(ctx, state)
 
 
-class Returning(ContinualStreams):
-    """Two corruptions in turn, each for five batches."""
-
-    def conditions(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        _, severities = super().conditions(clients, timestep, purpose)
-        names = (clients + (timestep - 1) // BATCHES_EACH % 2) % len(self.corruptions)
-        return np.broadcast_to(names[:, None], severities.shape), severities
-
-
 def methods() -> dict[str, Method]:
     """Rows of the table."""
     plain: dict[str, Method] = {name: METHODS[name]() for name in ("tent", "rotta", "hybrid-ttn", "tribe", "unitta")}
@@ -142,9 +128,6 @@ def main() -> None:
         for case, told in CASES.items():
             settings = ScenarioSettings(num_clients=18, num_timesteps=20, samples=30, **told)
             scenario = build_scenario(settings, seed, "cpu", cache_dir(), lambda *_: None)
-            if case == "A-B-A-B":
-                given = {name: value for name, value in vars(scenario.streams).items() if not name.startswith("_")}
-                scenario = replace(scenario, streams=Returning(**given))
             for row, method in methods().items():
                 found = accuracy(method, scenario, seed)
                 lines.append({

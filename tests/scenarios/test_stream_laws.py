@@ -56,6 +56,19 @@ def test_continual_is_one_corruption_after_the_other_for_equal_times(scenario_fa
         assert met[client].tolist() == ((met[0] + client) % number).tolist()
 
 
+def test_returning_is_two_corruptions_in_turn_for_five_batches_each(scenario_factory):
+    streams = scenario_factory(kind="covariate", stream="returning", num_timesteps=20).streams
+    number = len(streams.corruptions)
+    met, severities = (
+        np.stack([streams.conditions(EVERYONE, timestep)[part][:, 0] for timestep in range(1, 21)], 1)
+        for part in (0, 1)
+    )
+    assert (severities == 5).all()
+    for client in EVERYONE:
+        first, second = client % number, (client + 1) % number
+        assert met[client].tolist() == 2 * (5 * [first] + 5 * [second])
+
+
 def test_mixed_draws_a_corruption_for_each_sample(scenario_factory):
     streams = scenario_factory(kind="covariate", stream="mixed", samples=600).streams
     names, severities = streams.conditions(EVERYONE, 1)

@@ -10,7 +10,7 @@ from fedade.data.dataset import TextInput
 from fedade.maths.schedules import SCHEDULES
 
 Kind = Literal["label", "covariate", "both", "none"]
-StreamName = Literal["drift", "continual", "correlated", "mixed", "once", "own-pace", "late", "markov"]
+StreamName = Literal["drift", "continual", "returning", "correlated", "mixed", "once", "own-pace", "late", "markov"]
 SourceDistribution = Literal["uniform", "gaussian", "exponential"]
 
 

@@ -69,6 +69,7 @@ KINDS_PARTS = Suite(
 STREAMS = {
     "drift": ("label", "covariate", "both", "none"),
     "continual": ("covariate", "both"),
+    "returning": ("covariate", "both"),
     "correlated": ("label", "covariate", "both", "none"),
     "mixed": ("covariate", "both"),
     "once": ("label", "covariate", "both", "none"),

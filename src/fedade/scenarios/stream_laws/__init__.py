@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedade.scenarios.stream_laws.continual import ContinualStreams, MixedStreams
+from fedade.scenarios.stream_laws.continual import ContinualStreams, MixedStreams, ReturningStreams
 from fedade.scenarios.stream_laws.laid_out import CorrelatedStreams
 from fedade.scenarios.stream_laws.markov import MarkovStreams
 from fedade.scenarios.stream_laws.once import OnceStreams
@@ -12,6 +12,7 @@ from fedade.scenarios.streams import ShiftStreams
 STREAMS: Mapping[str, type[ShiftStreams]] = {
     "drift": ShiftStreams,
     "continual": ContinualStreams,
+    "returning": ReturningStreams,
     "correlated": CorrelatedStreams,
     "mixed": MixedStreams,
     "once": OnceStreams,

@@ -1,5 +1,5 @@
-"""Corruptions at full severity: one after the other, in the order of the benchmark (CoTTA, CVPR 2022), or one of
-its own for every sample (mixed domains, as in Marsden et al., WACV 2024)."""
+"""Corruptions at full severity: one after the other, in the order of the benchmark (CoTTA, CVPR 2022), two in
+turn, or one of its own for every sample (mixed domains, as in Marsden et al., WACV 2024)."""
 
 import numpy as np
 
@@ -8,6 +8,10 @@ from fedade.scenarios.streams import Ints, ShiftStreams
 
 GROUPS = 10
 """Client c begins with corruption c mod 10 and goes round: groups of clients meet the same in different order."""
+
+
+BATCHES_EACH = 5
+"""How long each of two corruptions stays before the other comes back."""
 
 
 class ContinualStreams(ShiftStreams):
@@ -20,6 +24,17 @@ class ContinualStreams(ShiftStreams):
         severity = MAX_SEVERITY * self.settings.shifts_inputs
         shape = (len(clients), self.settings.samples)
         return np.broadcast_to(names[:, None], shape), np.full(shape, severity, dtype=np.int64)
+
+
+class ReturningStreams(ContinualStreams):
+    """Two corruptions in turn for every client, each for a few batches: A-B-A-B."""
+
+    def conditions(
+        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        _, severities = super().conditions(clients, timestep, purpose)
+        names = (clients + (timestep - 1) // BATCHES_EACH % 2) % len(self.corruptions)
+        return np.broadcast_to(names[:, None], severities.shape), severities
 
 
 class MixedStreams(ShiftStreams):
