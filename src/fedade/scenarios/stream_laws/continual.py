@@ -8,8 +8,6 @@ from fedade.scenarios.streams import Ints, ShiftStreams
 
 GROUPS = 10
 """Client c begins with corruption c mod 10 and goes round: groups of clients meet the same in different order."""
-
-
 BATCHES_EACH = 5
 """How long each of two corruptions stays before the other comes back."""
 
@@ -29,9 +27,7 @@ class ContinualStreams(ShiftStreams):
 class ReturningStreams(ContinualStreams):
     """Two corruptions in turn for every client, each for a few batches: A-B-A-B."""
 
-    def conditions(
-        self, clients: NDArray[np.int64], timestep: int, purpose: str = "stream"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def conditions(self, clients: Ints, timestep: int, purpose: str = "stream") -> tuple[Ints, Ints]:
         _, severities = super().conditions(clients, timestep, purpose)
         names = (clients + (timestep - 1) // BATCHES_EACH % 2) % len(self.corruptions)
         return np.broadcast_to(names[:, None], severities.shape), severities
