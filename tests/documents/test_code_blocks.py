@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from example_scripts import example_scripts
 from fedade.cli.main import COMMANDS, _load, app
+from fedade.core.errors import FedadeError
 from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from
 from fedade.flower.settings import FlowerSettings
@@ -69,7 +70,11 @@ def test_every_command_of_the_documents_has_options_that_there_are(line, monkeyp
         command = _load(words.pop(0))
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
-    command.make_context("fedade", words, resilient_parsing=False)
+    try:
+        command.make_context("fedade", words, resilient_parsing=False)
+    except FedadeError as error:
+        if "holds no run and no suite" not in str(error):  # folders that documents name are not there
+            raise
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=named)
