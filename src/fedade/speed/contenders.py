@@ -77,20 +77,6 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class InFlower:
-    """The plain client in Flower's simulation, which only runs whole."""
-
-    work: Work
-    device: str
-    precision: Precision
-    name: str = "Flower's simulation"
-    federations: int = 1
-
-    def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
-        return plain_costs(self.work, unit)
-
-
-@dataclass(frozen=True)
 class Simulated:
     """The simulator, with certain client maps and precision."""
 
@@ -105,7 +91,6 @@ class Simulated:
         set_multiplication(self.precision)
         streams = cast(RandomStreams, self.scenario.streams)
         scenario = replace(self._scenario, streams=replace(streams, num_timesteps=sys.maxsize))
-        execution = Captured(compile_side_by_side) if _device(self.scenario) == "cuda" else Direct()
         clock = Clock(
             self.work.method,
             scenario,
@@ -113,16 +98,12 @@ class Simulated:
             SEEDS,
             self.maps,
             more_federations=tuple(Federation(scenario, Seeds(seed)) for seed in range(1, self.federations)),
-            execution=execution,
+            execution=Captured(compile_side_by_side) if _device(self.scenario) == "cuda" else Direct(),
         )
         steps = clock.advance(clock.beginning())
         for _ in range(STEPS_TO_RECORD):
             next(steps)
-
-        def run() -> None:
-            collect(list(islice(steps, self.work.timesteps)))
-
-        return run
+        return lambda: collect(list(islice(steps, self.work.timesteps)))
 
     def pieces(self) -> Pieces:
         method, deployment = self.work.method, self._scenario.deployment
@@ -136,7 +117,6 @@ class Simulated:
             shared = method.begin_server(deployment)
             clients = tree.repeat(method.begin(context_before_first_batch(deployment)), self.work.clients)
             states, plan, _ = steps.observe(clients, shared, batch)
-
         without_gradients = torch.no_grad()
         return Pieces(
             without_gradients(lambda: steps.exchange(states, plan, shared, batch, rows, keys[rows], sizes)),
@@ -161,12 +141,12 @@ def contenders(
 ) -> list[Contender]:
     """The plain loop, `torch.func` (also compiled, if asked), our loop, everything vectorised, and what a run takes by
     itself where that is something else."""
-    device = _device(scenario)
-    known: list[Contender] = [
-        Plain(work, scenario, "tf32" if device == "cuda" else "float32"),
-        *_stacked(work, scenario, precisions[-1], compiled),
-        Simulated("loop", work, scenario, Maps(loop, loop)),
-    ]
+    device, precision = _device(scenario), precisions[-1]
+    known: list[Contender] = [Plain(work, scenario, "tf32" if device == "cuda" else "float32")]
+    for name, compile_it in [("torch.func", False), ("torch.func, compiled", True)][: 1 + compiled]:
+        make = partial(StackedLoop, precision=precision, compiled=compile_it)
+        known.append(Plain(work, scenario, precision, name, make))
+    known.append(Simulated("loop", work, scenario, Maps(loop, loop)))
     together = work.federations if device == "cuda" else 1
     vectorised, chosen = (
         client_maps(ExecutionSettings(client_map=name, device=device), scenario, work.samples, together)
@@ -177,14 +157,6 @@ def contenders(
         if chosen != vectorised:
             known.append(Simulated("auto", work, scenario, chosen, precision, together))
     return known
-
-
-def _stacked(work: Work, scenario: Scenario, precision: Precision, compiled: bool) -> list[Contender]:
-    ways = {"torch.func": False} | ({"torch.func, compiled": True} if compiled else {})
-    return [
-        Plain(work, scenario, precision, name, partial(StackedLoop, precision=precision, compiled=compile_it))
-        for name, compile_it in ways.items()
-    ]
 
 
 def _device(scenario: Scenario) -> str:

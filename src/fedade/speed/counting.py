@@ -42,33 +42,28 @@ def unit_costs(work: Work) -> UnitCosts:
         model = PlainModel(work.network()).to("meta").eval()
         inputs = torch.empty(work.samples, *work.input_shape, dtype=torch.uint8)
 
-    def forward() -> None:
-        with torch.no_grad():
-            model(inputs)
-
-    def step() -> None:
-        model(inputs).sum().backward()
-
-    return UnitCosts(_counted(forward), _counted(step))
+    return UnitCosts(_counted(torch.no_grad()(lambda: model(inputs))), _counted(lambda: model(inputs).sum().backward()))
 
 
 def plain_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
     """Costs of the plain loop: one round, and what a timestep adds to its rounds."""
-    passes = 2 + work.personal_epochs  # two signals; personal steps stop at the features
-    one = work.participants * (passes * unit.forward + work.joint_epochs * unit.step)
-    return one, work.clients * unit.forward
+    # Two signals; personal steps stop at the features.
+    return _costs(work, unit, 2 + work.personal_epochs)
 
 
 def stacked_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
     """Costs of the loop with `torch.func`: one pass for both signals, and one for all personal steps."""
-    one = work.participants * (2 * unit.forward + work.joint_epochs * unit.step)
-    return one, work.clients * unit.forward
+    return _costs(work, unit, 2)
 
 
 def simulated_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
     """Costs of the simulator: one round, and what a timestep adds: observing, which also scores, and scoring after."""
-    one = work.participants * (unit.forward + work.joint_epochs * unit.step)
-    return one, (2 * work.clients) * unit.forward
+    return _costs(work, unit, 1, passes_a_timestep=2)
+
+
+def _costs(work: Work, unit: UnitCosts, passes_a_round: int, passes_a_timestep: int = 1) -> tuple[Cost, Cost]:
+    one = work.participants * (passes_a_round * unit.forward + work.joint_epochs * unit.step)
+    return one, (passes_a_timestep * work.clients) * unit.forward
 
 
 class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -84,7 +79,7 @@ class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _counted(function: Callable[[], None]) -> Cost:
+def _counted(function: Callable[[], object]) -> Cost:
     with FlopCounterMode(display=False) as flops, _Traffic() as traffic:
         function()
     return Cost(float(flops.get_total_flops()), float(traffic.num_bytes))

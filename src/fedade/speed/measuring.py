@@ -1,21 +1,23 @@
 """Timing all contenders in one run, on the same work and the same device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
 
 from fedade.core.precision import Precision
 from fedade.core.provenance import provenance
 from fedade.core.threads import set_threads
-from fedade.speed.ceilings import bytes_per_second, flops_per_second
-from fedade.speed.contenders import SEEDS, Contender, InFlower, Simulated, contenders
+from fedade.speed.contenders import SEEDS, Contender, Simulated, contenders
 from fedade.speed.counting import Cost, unit_costs
-from fedade.speed.profiling import TimeShare, profiled
-from fedade.speed.stopwatch import forget_peak, peak_memory, seconds_of
+from fedade.speed.stopwatch import bytes_per_second, flops_per_second, forget_peak, peak_memory, seconds_of
 from fedade.speed.workload import Work, random_scenario
 
 Progress = Callable[[str, int, int], None]
 Unit = Literal["round", "timestep"]
+OPERATIONS_SHOWN = 15
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,16 @@ class Timing:
     bytes_share: float
     """May exceed 1: caches and joined operations spare traffic."""
     peak_memory: int
+
+
+@dataclass(frozen=True)
+class TimeShare:
+    """One operation's part in the time."""
+
+    operation: str
+    share: float
+    milliseconds: float
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -84,14 +96,13 @@ def measure(
     scenario = random_scenario(work, device)
     set_threads(sum(value.numel() for value in scenario.deployment.parameters.values()))
     known = contenders(work, scenario, precisions, compiled)
-    ceilings: dict[str, float] = {
-        name: flops_per_second(device, name) for name in sorted({one.precision for one in known})
-    }
+    used = sorted({one.precision for one in known})
+    ceilings: dict[str, float] = {name: flops_per_second(device, name) for name in used}
     ceilings["bytes"] = bytes_per_second(device)
     unit: Unit = "round" if device == "cpu" else "timestep"
     watch = _watch_pieces if unit == "round" else _watch_timesteps
     found: list[list[_Seconds]] = [[] for _ in known]
-    peaks = [0 for _ in known]
+    peaks = [0] * len(known)
     for turn in range(repeats):
         for place, contender in enumerate(known):
             report("timing", turn * len(known) + place, repeats * len(known))
@@ -100,24 +111,28 @@ def measure(
             peaks[place] = max(peaks[place], peak_memory(device))
     report("timing", repeats * len(known), repeats * len(known))
     best = [min(turns, key=lambda one: _of_unit(one, unit)) for turns in found]
-    everyone: list[Contender | InFlower] = [*known]
-    if with_flower:
-        everyone.append(InFlower(work, device, known[0].precision))
-        best.append(_watch_flower(work, device))
-        peaks.append(peak_memory(device))
-    timings = _timings(work, everyone, best, peaks, ceilings, unit)
     ours = [place for place, contender in enumerate(known) if isinstance(contender, Simulated)]
     fastest = min(ours, key=lambda place: _of_unit(best[place], unit))
+    if with_flower:  # the plain loop's clients
+        known.append(replace(known[0], name="Flower's simulation"))
+        best.append(_watch_flower(work, device))
+        peaks.append(peak_memory(device))
+    costs, reference = unit_costs(work), _of_unit(best[0], unit)
+    timings = []
+    for contender, seconds, peak in zip(known, best, peaks, strict=True):
+        one, once = contender.costs(costs)
+        speedup = reference / _of_unit(seconds, unit)
+        timings.append(_timing(contender, seconds, speedup, work.rounds * one + once, ceilings, peak))
     return Speed(
         work=work,
         unit=unit,
-        seconds_reference=_of_unit(best[0], unit),
+        seconds_reference=reference,
         seconds_ours=_of_unit(best[fastest], unit),
         speedup=timings[fastest].speedup,
-        timings=timings,
+        timings=tuple(timings),
         ceilings=ceilings,
         provenance=provenance(device),
-        profile=profiled(known[fastest], device) if with_profile else (),
+        profile=_profiled(known[fastest], device) if with_profile else (),
     )
 
 
@@ -151,33 +166,42 @@ def _of_unit(seconds: _Seconds, unit: Unit) -> float:
     return float(getattr(seconds, unit))
 
 
-def _timings(
-    work: Work,
-    known: Sequence[Contender | InFlower],
-    best: Sequence[_Seconds],
-    peaks: Sequence[int],
-    ceilings: dict[str, float],
-    unit: Unit,
-) -> tuple[Timing, ...]:
-    units = unit_costs(work)
+def _timing(
+    contender: Contender, seconds: _Seconds, speedup: float, cost: Cost, ceilings: dict[str, float], peak: int
+) -> Timing:
+    flops, traffic = cost.flops / seconds.timestep, cost.traffic / seconds.timestep
+    return Timing(
+        name=contender.name,
+        precision=contender.precision,
+        seconds_timestep=seconds.timestep,
+        seconds_round=seconds.round,
+        speedup=speedup,
+        flops=cost.flops,
+        flops_per_second=flops,
+        flops_share=flops / ceilings[contender.precision],
+        traffic=cost.traffic,
+        bytes_per_second=traffic,
+        bytes_share=traffic / ceilings["bytes"],
+        peak_memory=peak,
+    )
 
-    def timing(contender: Contender | InFlower, seconds: _Seconds, peak: int) -> Timing:
-        one, once = contender.costs(units)
-        cost: Cost = work.rounds * one + once
-        flops, traffic = cost.flops / seconds.timestep, cost.traffic / seconds.timestep
-        return Timing(
-            name=contender.name,
-            precision=contender.precision,
-            seconds_timestep=seconds.timestep,
-            seconds_round=seconds.round,
-            speedup=_of_unit(best[0], unit) / _of_unit(seconds, unit),
-            flops=cost.flops,
-            flops_per_second=flops,
-            flops_share=flops / ceilings[contender.precision],
-            traffic=cost.traffic,
-            bytes_per_second=traffic,
-            bytes_share=traffic / ceilings["bytes"],
-            peak_memory=peak,
-        )
 
-    return tuple(map(timing, known, best, peaks))
+def _profiled(contender: Contender, device: str) -> tuple[TimeShare, ...]:
+    """The operations that take longest, by time in themselves: of a round on one CPU core, of timesteps on a GPU."""
+    threads = torch.get_num_threads()
+    if device == "cpu":
+        torch.set_num_threads(1)  # the profiler sees one thread
+    try:
+        run = contender.pieces().round if device == "cpu" else contender.timesteps()
+        run()
+        with profile(activities=[ProfilerActivity.CPU if device == "cpu" else ProfilerActivity.CUDA]) as watched:
+            run()
+    finally:
+        torch.set_num_threads(threads)
+    events = [
+        (event.key, event.self_cpu_time_total if device == "cpu" else event.self_device_time_total, event.count)
+        for event in watched.key_averages()
+    ]
+    total = sum(time for _, time, _ in events) or 1.0
+    longest = sorted(events, key=lambda event: -event[1])[:OPERATIONS_SHOWN]
+    return tuple(TimeShare(name, time / total, time / 1000, calls) for name, time, calls in longest)
