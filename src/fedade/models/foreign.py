@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
@@ -13,6 +12,7 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.importing import OptionalModule, import_attribute
 from fedade.models.batch_norm import convert_batch_norms
+from fedade.models.image import UnitImages
 
 timm: Any = OptionalModule("timm", "timm")
 
@@ -27,8 +27,7 @@ def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Modu
     if not linear:
         raise FedadeError(f"import:{path} has no linear layer to serve as head")
     head = model.get_submodule(linear[-1])
-    parent, _, leaf = linear[-1].rpartition(".")
-    setattr(model.get_submodule(parent), leaf, nn.Identity())
+    model.set_submodule(linear[-1], nn.Identity())
     return convert_batch_norms(model), head
 
 
@@ -81,21 +80,6 @@ class Resized(nn.Module):
         return F.interpolate(images, self.size, mode="bilinear", antialias=True, align_corners=False)
 
 
-class UnitImages(nn.Module):
-    """Images from 0 to 1 with the mean and deviation that a network was trained with."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, mean: tuple[float, ...], deviation: tuple[float, ...]) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1), persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return (images - self.mean) / self.deviation
-
-
 def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
     """Body and head of a timm model with fresh weights; images are resized where it takes one size only."""
     model = _created(name, pretrained=False, num_classes=num_classes, in_chans=channels)
@@ -118,9 +102,7 @@ def trained_timm_model(location: str) -> nn.Module:
         raise FedadeError(f"timm:{location}: unknown option {option!r}; the one option is ?weights=FILE.safetensors")
     model = _with_file(name, Path(file).expanduser()) if file else _created(name, pretrained=True)
     described = model.pretrained_cfg
-    return nn.Sequential(
-        Resized(_size(described)), UnitImages(tuple(described["mean"]), tuple(described["std"])), model
-    )
+    return nn.Sequential(Resized(_size(described)), UnitImages(described["mean"], described["std"]), model)
 
 
 def _with_file(name: str, file: Path) -> Any:

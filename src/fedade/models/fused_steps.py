@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
 from fedade.core.normalisation import current_pass
-from fedade.kernels import Affine, Layer, convolved, fused_layers, layer_norm, runs_fused
+from fedade.kernels import Affine, convolved, fused_layers, layer_norm, runs_fused
 from fedade.models.batch_norm import applied
 from fedade.models.convolving import statistics_are_fixed
 from fedade.models.halving import ProductsInBf16
@@ -45,18 +45,9 @@ class FusedChain:
             return self._products(module, {node: values[node] for node in given})
         if self.of_tokens:
             images = [_as_pixels(tokens) for tokens in images]
-        number = {node: place for place, node in enumerate((*given, *(layer.output for layer in self.layers)))}
-        layers = [
-            Layer(
-                number[layer.source],
-                layer.stride,
-                None if layer.residual is None else number[layer.residual],
-                layer.relu,
-                layer.groups,
-                layer.dilation,
-            )
-            for layer in self.layers
-        ]
+        nodes: tuple[fx.Node | None, ...] = *given, *(layer.output for layer in self.layers)
+        number = {node: place for place, node in enumerate(nodes)}
+        layers = [layer.reading(number[layer.source], number.get(layer.residual)) for layer in self.layers]
         weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
         result = fused_layers(layers, images, weights, biases, tf32=precision == "tf32")
         return result.permute(0, 2, 3, 1).reshape(*shape[:-1], -1) if self.of_tokens else result
@@ -85,7 +76,7 @@ class FusedChain:
             images, tf32 = [read(layer.source)], precision == "tf32"
             if bias is None and added is None and not layer.relu:
                 return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
-            one = Layer(0, layer.stride, None if added is None else 1, layer.relu, layer.groups, layer.dilation)
+            one = layer.reading(0, None if added is None else 1)
             images += [] if added is None else [added]
             offset = weight.new_zeros(len(weight)) if bias is None else bias
             return fused_layers([one], images, [weight], [offset], tf32=tf32)
@@ -130,8 +121,7 @@ class TokenNorm:
         tokens = values[source]
         if not runs_fused(tokens):
             with in_precision():
-                plain: Tensor = norm(tokens)
-            return plain
+                return norm(tokens)  # type: ignore[no-any-return]
         # Sums keep the layout of what they add to: what the patches left transposed would be turned before every norm.
         tokens = values[source] = tokens.contiguous()
         low = self.products_read and current_pass().precision == "bf16"

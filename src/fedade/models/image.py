@@ -12,50 +12,45 @@ from fedade.models.batch_norm import BatchNorm
 WIDTH = 64
 
 
-class Pixels(nn.Module):
+class Columns(nn.Module):
+    """The first layer of a network of tables: columns with mean 0 and deviation 1 on the training rows."""
+
+    mean: Tensor
+    deviation: Tensor
+    plane: tuple[int, ...] = ()
+    """Axes after the one that has means and deviations of its own."""
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float], scale: float = 1.0) -> None:
+        super().__init__()
+        for name, values in (("mean", mean), ("deviation", deviation)):
+            # Not persistent: constants of the architecture, not weights that clients could share or move.
+            self.register_buffer(name, torch.tensor(values).view(-1, *self.plane) * scale, persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (inputs - self.mean) / self.deviation
+
+
+class UnitImages(Columns):
+    """Images from 0 to 1 with the mean and deviation that a network was trained with."""
+
+    plane = (1, 1)
+
+
+class Pixels(UnitImages):
     """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale).
 
     Floats pass through the same affine map. Kept inside the network, so that streams stay uint8 wherever they live.
     """
 
-    mean: Tensor
-    deviation: Tensor
-
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], scale: float = 255.0) -> None:
-        super().__init__()
-        # Not persistent: constants of the architecture, not weights that clients could share or move.
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1) * scale, persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1) * scale, persistent=False)
+        super().__init__(mean, deviation, scale)
 
     def forward(self, pixels: Tensor) -> Tensor:
         dtype = torch.bfloat16 if current_pass().precision == "bf16" else self.mean.dtype
         return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)
 
 
-class Columns(nn.Module):
-    """The first layer of a network of tables: columns with mean 0 and deviation 1 on the training rows."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
-        super().__init__()
-        # Not persistent, as of pixels: constants of the architecture, not weights that clients could share or move.
-        self.register_buffer("mean", torch.tensor(mean), persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation), persistent=False)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return (rows - self.mean) / self.deviation
-
-
 def mlp_body(features: int) -> tuple[nn.Module, int]:
     """Two layers of 64 units with BatchNorm, for tables."""
-    layers = [
-        nn.Linear(features, WIDTH),
-        BatchNorm(WIDTH),
-        nn.ReLU(),
-        nn.Linear(WIDTH, WIDTH),
-        BatchNorm(WIDTH),
-        nn.ReLU(),
-    ]
-    return nn.Sequential(*layers), WIDTH
+    first = nn.Linear(features, WIDTH), BatchNorm(WIDTH), nn.ReLU()
+    return nn.Sequential(*first, nn.Linear(WIDTH, WIDTH), BatchNorm(WIDTH), nn.ReLU()), WIDTH

@@ -1,14 +1,15 @@
 """Which parts of a module's graph are layers that the fused convolutions know."""
 
 import operator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
-from fedade.kernels import Affine, folded
+from fedade.kernels import Affine, Layer, folded
 from fedade.models.batch_norm import BatchNorm
 from fedade.models.graphs import pixel_step
 
@@ -24,14 +25,20 @@ Apart = tuple[Tensor, Tensor | None, BatchNorm | None]
 """Weights and bias of a convolution, and the normalisation after it."""
 
 
-class Weights(Protocol):
+class Weights(ABC):
     """Where a layer's weights are, by the names of the module's parts."""
+
+    @abstractmethod
+    def apart(self, module: nn.Module) -> Apart:
+        """Weights, bias and normalisation one by one."""
 
     def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
         """Weights and bias, with those of the normalisation after it if there is one."""
-
-    def apart(self, module: nn.Module) -> Apart:
-        """The same one by one."""
+        weight, bias, norm = self.apart(module)
+        if norm is None:
+            return weight, weight.new_zeros(len(weight)) if bias is None else bias
+        mean = norm.running_mean if bias is None else norm.running_mean - bias
+        return folded(weight, Affine(norm.weight, norm.bias, mean, norm.running_var, norm.eps))
 
 
 @dataclass(frozen=True)
@@ -58,57 +65,36 @@ class RecognisedLayer:
     def reads(self) -> list[fx.Node]:
         return [self.source] if self.residual is None else [self.source, self.residual]
 
+    def reading(self, source: int, residual: int | None) -> Layer:
+        """The layer as kernels know it, of tensors with these numbers."""
+        return Layer(source, self.stride, residual, self.relu, self.groups, self.dilation)
+
 
 @dataclass(frozen=True)
-class Convolved:
-    """The weights of a convolution, with those of the normalisation after it if there is one."""
+class Convolved(Weights):
+    """The weights of a convolution, or of a linear layer as those of a 1x1 convolution."""
 
-    convolution: str
-    norm: str | None
-
-    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        weight, bias, norm = self.apart(module)
-        if norm is None:
-            return weight, weight.new_zeros(len(weight)) if bias is None else bias
-        mean = norm.running_mean if bias is None else norm.running_mean - bias
-        return folded(weight, Affine(norm.weight, norm.bias, mean, norm.running_var, norm.eps))
+    part: str
+    norm: str | None = None
 
     def apart(self, module: nn.Module) -> Apart:
-        convolution: Any = module.get_submodule(self.convolution)
+        part: Any = module.get_submodule(self.part)
         norm: Any = None if self.norm is None else module.get_submodule(self.norm)
-        return convolution.weight, convolution.bias, norm
+        return part.weight[:, :, None, None] if isinstance(part, nn.Linear) else part.weight, part.bias, norm
 
 
 @dataclass(frozen=True)
-class Multiplied:
-    """The weights of a linear layer, as those of a 1x1 convolution."""
-
-    linear: str
-
-    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        weight, bias, _ = self.apart(module)
-        return weight, weight.new_zeros(len(weight)) if bias is None else bias
-
-    def apart(self, module: nn.Module) -> Apart:
-        linear: Any = module.get_submodule(self.linear)
-        return linear.weight[:, :, None, None], linear.bias, None
-
-
-@dataclass(frozen=True)
-class Placed:
+class Placed(Weights):
     """The weights of a 1x1 convolution that puts channels between so many of zeros: shortcuts without parameters."""
 
     channels: int
     before: int
     after: int
 
-    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        like = next(module.parameters())
-        weight = F.pad(torch.eye(self.channels, device=like.device), (0, 0, self.before, self.after))
-        return weight[:, :, None, None], weight.new_zeros(len(weight))
-
     def apart(self, module: nn.Module) -> Apart:
-        return self(module)[0], None, None
+        device = next(module.parameters()).device
+        weight = F.pad(torch.eye(self.channels, device=device), (0, 0, self.before, self.after))
+        return weight[:, :, None, None], None, None
 
 
 def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:
@@ -127,19 +113,11 @@ def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer 
     if not isinstance(part, nn.Conv2d) or len(node.args) != 1 or unknown(part):
         return None
     nodes: tuple[fx.Node, ...] = (node,)
-    norm = None
     follower = _only_user(node)
     if follower is not None and follower.op == "call_module" and isinstance(parts[str(follower.target)], BatchNorm):
-        nodes, norm = (node, follower), str(follower.target)
-    weights = Convolved(str(node.target), norm)
-    return RecognisedLayer(
-        nodes,
-        node.all_input_nodes[0],
-        weights,
-        part.stride[0],
-        groups=part.groups,
-        dilation=part.dilation[0],
-    )
+        nodes = node, follower
+    weights, (source,) = Convolved(*(str(one.target) for one in nodes)), node.all_input_nodes
+    return RecognisedLayer(nodes, source, weights, part.stride[0], groups=part.groups, dilation=part.dilation[0])
 
 
 def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
@@ -153,7 +131,7 @@ def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | Non
     sizes = part.in_features, part.out_features
     if any(size % CHANNEL_MULTIPLE for size in sizes) or len(_shape(node.all_input_nodes[0])) < 3:
         return None
-    return RecognisedLayer((node,), node.all_input_nodes[0], Multiplied(str(node.target)), 1, of_tokens=True)
+    return RecognisedLayer((node,), node.all_input_nodes[0], Convolved(str(node.target)), 1, of_tokens=True)
 
 
 def normalises_tokens(node: fx.Node, module: nn.Module) -> bool:

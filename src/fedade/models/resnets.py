@@ -3,8 +3,7 @@
 from torch import nn
 
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.convolving import GlobalAverage, Layers
-from fedade.models.residual import BasicBlock, convolution
+from fedade.models.convolving import BasicBlock, GlobalAverage, Layers, convolution
 
 
 def resnet_3block_body(channels: int) -> tuple[nn.Module, int]:
@@ -23,12 +22,9 @@ def resnet_3block_body(channels: int) -> tuple[nn.Module, int]:
 
 def resnet18_body(channels: int) -> tuple[nn.Module, int]:
     """ResNet-18 for images of 32 and 64 pixels: a 3x3 stem without pooling (He et al., 2016, as used on CIFAR)."""
-    widths = (64, 128, 256, 512)
-    blocks: list[nn.Module] = []
-    inputs = 64
-    for stage, width in enumerate(widths):
-        blocks += [BasicBlock(inputs, width, stride=1 if stage == 0 else 2), BasicBlock(width, width)]
-        inputs = width
+    blocks = [BasicBlock(64, 64), BasicBlock(64, 64)]
+    for width in (128, 256, 512):
+        blocks += [BasicBlock(width // 2, width, stride=2), BasicBlock(width, width)]
     body = Layers(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
     return body, 512
 

@@ -6,6 +6,7 @@ recognised runs as it is, in the same precision. The module itself is never chan
 """
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -174,17 +175,13 @@ def _cut(layers: list[RecognisedLayer]) -> list[FusedChain]:
         if crossed <= ends:
             break
         ends |= crossed
-    chains = [
-        [layer for layer, number in zip(layers, chain_of, strict=True) if number == one] for one in sorted({*chain_of})
-    ]
-    return [FusedChain(tuple(chain)) for chain in chains]
+    chains = groupby(range(len(layers)), chain_of.__getitem__)
+    return [FusedChain(tuple(layers[index] for index in chain)) for _, chain in chains]
 
 
 def _unused_after(steps: tuple[Step, ...]) -> dict[int, list[fx.Node]]:
-    last_use: dict[fx.Node, int] = {}
-    for place, step in enumerate(steps):
-        reads = step.all_input_nodes if isinstance(step, fx.Node) else step.reads()
-        last_use.update(dict.fromkeys(reads, place))
+    reads = [step.all_input_nodes if isinstance(step, fx.Node) else step.reads() for step in steps]
+    last_use = {node: place for place, nodes in enumerate(reads) for node in nodes}
     unused: dict[int, list[fx.Node]] = {}
     for node, place in last_use.items():
         unused.setdefault(place, []).append(node)

@@ -21,7 +21,7 @@ from fedade.core.network import Network
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.residual import BasicBlock, Convolution
+from fedade.models.convolving import BasicBlock, Convolution
 from fedade.parts.rates import RateBounds
 from fedade.speed.workload import Work
 
