@@ -80,10 +80,8 @@ def awake(
     scored: int | None,
     seeds: Sequence[Seeds],
 ) -> Awake:
-    """All who are present, `[F, A]`; or, where only some are scored, those of them and the participants.
-
-    `participants` are places among the present, `[F, R, P]`. Who is scored is drawn once, from all.
-    """
+    """All who are present, `[F, A]`; or, where only some are scored, those of them and the participants. `participants`
+    are places among the present, `[F, R, P]`. Who is scored is drawn once, from all."""
     panel = scored_panel(seeds[0], num_clients, scored)
     if len(panel) == num_clients:
         return Awake(present, participants, None)

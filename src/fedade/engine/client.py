@@ -45,9 +45,7 @@ def observed(
     method: Method, scoring: ClientContext, state: Tree, truth: Truth | None, counter: PassCounter | None
 ) -> tuple[Tree, Plan, ClientContext]:
     """State and plan after a batch, and the context in which the client then predicts it, with the passes it knows.
-
-    Only what the method itself does is counted, and only oracles are given the truth.
-    """
+    Only what the method itself does is counted, and only oracles are given the truth."""
     observing = replace(scoring, deployment=scoring.deployment.counting(counter), truth=truth)
     moved, plan = method.observe(observing, state)
     return moved, plan, scoring.after_observing()

@@ -51,10 +51,8 @@ class Direct:
 @dataclass(frozen=True)
 class Captured:
     """As CUDA graphs: a step runs directly once, is recorded at its second call, and is replayed from then on.
-
     Launching a step operation by operation takes longer than computing it. Where a step cannot be recorded (it reads a
-    value back, say), it goes on running directly, with one warning.
-    """
+    value back, say), it goes on running directly, with one warning."""
 
     compile_ahead: Callable[[Callable[[], object]], None] = lambda _work: None
     """Given work, compiles what it will run."""

@@ -95,10 +95,8 @@ class Steps:
         return scores
 
     def observe(self, clients: Tree, shared: Shared, batch: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
-        """New states and plans of the timestep, and the scores before; and after, of a method without rounds.
-
-        In one call, because a pass that both need is then made once.
-        """
+        """New states and plans of the timestep, and the scores before; and after, of a method without rounds. In one
+        call, because a pass that both need is then made once."""
         method, counter = self.method, PassCounter()
 
         def score_and_observe(state: Tree, own: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:

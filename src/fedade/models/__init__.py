@@ -33,10 +33,8 @@ FAMILIES: Mapping[str, Parts] = {"timm": timm_parts, "import": imported_parts}
 
 
 def build(name: str, input_shape: tuple[int, ...], num_classes: int, first: nn.Module, seed: int) -> Network:
-    """A network with fresh weights, which depend on the seed alone; `first` standardises its inputs.
-
-    `timm:NAME` and `import:package.module:callable` name networks from elsewhere.
-    """
+    """A network with fresh weights, which depend on the seed alone; `first` standardises its inputs. `timm:NAME` and
+    `import:package.module:callable` name networks from elsewhere."""
     with torch.random.fork_rng(devices=[]):
         torch.random.manual_seed(seed)  # PyTorch's initialisers take no generator
         body, head = _parts(name, input_shape[0], num_classes)

@@ -18,10 +18,8 @@ timm: Any = OptionalModule("timm", "timm")
 
 
 def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
-    """Body and head of the module that `package.module:callable` returns for a number of classes.
-
-    The head is the last linear layer, which must be the last thing that the module computes.
-    """
+    """Body and head of the module that `package.module:callable` returns for a number of classes. The head is the last
+    linear layer, which must be the last thing that the module computes."""
     model = _made(path, num_classes)
     linear = [name for name, child in model.named_modules() if isinstance(child, nn.Linear)]
     if not linear:
@@ -91,11 +89,9 @@ def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, n
 
 
 def trained_timm_model(location: str) -> nn.Module:
-    """A timm model with trained weights, which takes images of any size from 0 to 1.
-
-    The weights are timm's own, from its cache or the hub; or those of a file, `NAME?weights=FILE.safetensors`, whose
-    classifier says how many classes there are.
-    """
+    """A timm model with trained weights, which takes images of any size from 0 to 1. The weights are timm's own, from
+    its cache or the hub; or those of a file, `NAME?weights=FILE.safetensors`, whose classifier says how many classes
+    there are."""
     name, question, option = location.partition("?")
     key, _, file = option.partition("=")
     if question and (key != "weights" or not file):

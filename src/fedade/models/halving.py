@@ -24,11 +24,9 @@ _EXACT = frozenset({
 
 
 class ProductsInBf16(TorchFunctionMode):
-    """While it is on, products round their operands to bf16, and what is sensitive to rounding runs in float32.
-
-    It follows the lists of `torch.autocast`, which functions under `torch.vmap` pass by: they would run in float32, or
-    refuse a float32 bias beside images in bf16.
-    """
+    """While it is on, products round their operands to bf16, and what is sensitive to rounding runs in float32. It
+    follows the lists of `torch.autocast`, which functions under `torch.vmap` pass by: they would run in float32, or
+    refuse a float32 bias beside images in bf16."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

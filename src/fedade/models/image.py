@@ -37,10 +37,8 @@ class UnitImages(Columns):
 
 
 class Pixels(UnitImages):
-    """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale).
-
-    Floats pass through the same affine map. Kept inside the network, so that streams stay uint8 wherever they live.
-    """
+    """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale). Floats pass
+    through the same affine map. Kept inside the network, so that streams stay uint8 wherever they live."""
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], scale: float = 255.0) -> None:
         super().__init__(mean, deviation, scale)

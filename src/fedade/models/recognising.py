@@ -121,10 +121,8 @@ def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer 
 
 
 def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
-    """A product of tokens; one of single vectors is too small to gain anything.
-
-    What is added to it stays outside: a transformer sums in float32 what its layers give in lower precision.
-    """
+    """A product of tokens; one of single vectors is too small to gain anything. What is added to it stays outside: a
+    transformer sums in float32 what its layers give in lower precision."""
     part = parts.get(str(node.target)) if node.op == "call_module" else None
     if not isinstance(part, nn.Linear) or len(node.args) != 1 or type(part).forward is not nn.Linear.forward:
         return None
@@ -147,11 +145,9 @@ def normalises_tokens(node: fx.Node, module: nn.Module) -> bool:
 
 
 def unknown(part: nn.Conv2d) -> str:
-    """Why a convolution cannot be fused; nothing if it can.
-
-    Known are square windows of odd size, padded so that they keep the size up to the stride. Groups and dilation are
-    written as zeros between weights, so that there may be but few of them.
-    """
+    """Why a convolution cannot be fused; nothing if it can. Known are square windows of odd size, padded so that they
+    keep the size up to the stride. Groups and dilation are written as zeros between weights, so that there may be but
+    few of them."""
     size, dilation = part.kernel_size[0], part.dilation[0]
     reach = dilation * (size - 1) + 1
     same = part.padding == "same" and part.stride == (1, 1)

@@ -77,12 +77,9 @@ def unwrapped(outputs: Any) -> Tensor:
 
 @torch.no_grad()
 def bring(model: nn.Module, batch: Tensor, head: str | None, unit_pixels: bool = False) -> Brought:
-    """Split a copy of a trained module into body and head; the module itself is never changed.
-
-    The head is the layer called `head`, or else the linear layer that computes the logits, which is found by running
-    the batch. The copy is in float32 and evaluation mode: methods estimate small differences, for which half precision
-    is too coarse.
-    """
+    """Split a copy of a trained module into body and head; the module itself is never changed. The head is the layer
+    called `head`, or else the linear layer that computes the logits, which is found by running the batch. The copy is
+    in float32 and evaluation mode: methods estimate small differences, for which half precision is too coarse."""
     whole = _copied(model, unit_pixels)
     # A model that draws random numbers must not move the caller's.
     with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):

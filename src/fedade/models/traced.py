@@ -83,10 +83,7 @@ class ForeignBody(nn.Sequential):
 
 def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
     """The pass of a module over such inputs; or None, and why: it cannot be written down, or none of its layers is
-    known.
-
-    A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped.
-    """
+    known. A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped."""
     with torch.no_grad():
         try:
             graph = graph_of(module, inputs)
@@ -102,10 +99,8 @@ def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
 
 
 def forward_traced(plan: TracedPass | None, module: nn.Module, inputs: Tensor) -> Any:
-    """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained.
-
-    Products of tokens gain on a GPU only.
-    """
+    """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained. Products of
+    tokens gain on a GPU only."""
     if plan is not None and not module.training and (plan.convolves or runs_fused(inputs)):
         return plan.run(module, inputs)
     with in_precision():

@@ -28,10 +28,8 @@ def tokeniser(name: str) -> Tokeniser:
 
 
 def build_text(name: str, num_classes: int, *, seed: int = 0, **adapters: Any) -> Network:
-    """A text network with fresh adapters (`Adapters`) and classifier, which depend on the seed alone.
-
-    Networks that are built alike share one frozen base.
-    """
+    """A text network with fresh adapters (`Adapters`) and classifier, which depend on the seed alone. Networks that are
+    built alike share one frozen base."""
     _refuse_others(name)
     network = _template(name, num_classes, Adapters(**adapters), seed)
     return replace(network, body=deepcopy(network.body), head=deepcopy(network.head))

@@ -41,10 +41,8 @@ class Adapters:
 
 
 def text_network(name: str, model: Any, num_classes: int, adapters: Adapters) -> Network:
-    """The network of a causal language model; new tensors come from PyTorch's generator.
-
-    Refused where calling the layers one by one is not what the model itself does.
-    """
+    """The network of a causal language model; new tensors come from PyTorch's generator. Refused where calling the
+    layers one by one is not what the model itself does."""
     decoder, layers = _decoder(name, model)
     probe, expected = _probed(model, decoder)
     shared = _shared_layers(name, adapters, len(layers))

@@ -173,10 +173,8 @@ def causal_attention(
     scaling: float | None = None,
     **_others: Any,
 ) -> tuple[Tensor, None]:
-    """softmax(q kᵀ · scale) v over this and earlier tokens: `[n, heads, L, d]` to `[n, L, heads, d]`.
-
-    Several query heads may share one key and value head. The softmax is in float32 where the rest is bf16.
-    """
+    """softmax(q kᵀ · scale) v over this and earlier tokens: `[n, heads, L, d]` to `[n, L, heads, d]`. Several query
+    heads may share one key and value head. The softmax is in float32 where the rest is bf16."""
     samples, heads, length, width = query.shape
     grouped = query.reshape(samples, key.shape[1], heads // key.shape[1], length, width)
     scores = grouped @ key.unsqueeze(2).transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)

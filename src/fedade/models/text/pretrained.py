@@ -78,10 +78,8 @@ def _context(config: Any) -> int:
 
 
 def _source(name: str) -> str:
-    """The folder that `transformers` reads.
-
-    Folders and files are looked for as given, then among the weights in our cache, then on the hub or in its cache.
-    """
+    """The folder that `transformers` reads. Folders and files are looked for as given, then among the weights in our
+    cache, then on the hub or in its cache."""
     for path in (Path(name).expanduser(), cache_dir() / "weights" / name):
         if path.is_file() and path.suffix == ".gguf":
             return str(_converted(path))
