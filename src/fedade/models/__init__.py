@@ -9,8 +9,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.models.batch_norm import name_batch_norms
 from fedade.models.foreign import imported_parts, timm_parts
-from fedade.models.image import Columns, Pixels, mlp_body
-from fedade.models.resnets import resnet18_body, resnet_3block_body, small_cnn_body
+from fedade.models.image import Columns, Pixels, mlp_body, resnet18_body, resnet_3block_body, small_cnn_body
 from fedade.models.traced import ForeignBody
 
 Body = Callable[[int], tuple[nn.Module, int]]

@@ -1,4 +1,5 @@
-"""The first layer of every network of images, from stored pixels to normalised floats; and networks of tables."""
+"""Networks of images, the paper's and a small one like these, and of tables; and their first layers, which standardise
+what is stored."""
 
 from collections.abc import Sequence
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from fedade.core.normalisation import current_pass
 from fedade.kernels import normalised_pixels
 from fedade.models.batch_norm import BatchNorm
+from fedade.models.convolving import BasicBlock, GlobalAverage, Layers, convolution
 
 WIDTH = 64
 
@@ -52,3 +54,39 @@ def mlp_body(features: int) -> tuple[nn.Module, int]:
     """Two layers of 64 units with BatchNorm, for tables."""
     first = nn.Linear(features, WIDTH), BatchNorm(WIDTH), nn.ReLU()
     return nn.Sequential(*first, nn.Linear(WIDTH, WIDTH), BatchNorm(WIDTH), nn.ReLU()), WIDTH
+
+
+def resnet_3block_body(channels: int) -> tuple[nn.Module, int]:
+    """CIFAR networks of the paper: blocks of 32, 64 and 128 channels, about 0.3 M parameters."""
+    body = Layers(
+        convolution(channels, 32),
+        BatchNorm(32),
+        nn.ReLU(),
+        BasicBlock(32, 32),
+        BasicBlock(32, 64, stride=2),
+        BasicBlock(64, 128, stride=2),
+        GlobalAverage(),
+    )
+    return body, 128
+
+
+def resnet18_body(channels: int) -> tuple[nn.Module, int]:
+    """ResNet-18 for images of 32 and 64 pixels: a 3x3 stem without pooling (He et al., 2016, as used on CIFAR)."""
+    blocks = [BasicBlock(64, 64), BasicBlock(64, 64)]
+    for width in (128, 256, 512):
+        blocks += [BasicBlock(width // 2, width, stride=2), BasicBlock(width, width)]
+    body = Layers(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
+    return body, 512
+
+
+def small_cnn_body(channels: int, width: int = 16) -> tuple[nn.Module, int]:
+    """A stem, one residual block and 2x2 average pooling, for images of 8 to 16 pixels."""
+    body = Layers(
+        convolution(channels, width, stride=2),
+        BatchNorm(width),
+        nn.ReLU(),
+        BasicBlock(width, 2 * width, stride=2),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+    )
+    return body, 8 * width

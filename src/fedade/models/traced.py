@@ -14,8 +14,14 @@ from torch import Tensor, fx, nn
 
 from fedade.kernels import runs_fused
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
-from fedade.models.graphs import changes_its_input, graph_of
-from fedade.models.recognising import RecognisedLayer, normalises_tokens, recognised_layers, unknown
+from fedade.models.recognising import (
+    RecognisedLayer,
+    changes_its_input,
+    graph_of,
+    normalises_tokens,
+    recognised_layers,
+    unknown,
+)
 
 Step = fx.Node | FusedChain | TokenNorm
 ROUNDING = 1e-3

@@ -57,7 +57,7 @@ class PretrainedTokeniser:
 
 
 def load_model(name: str) -> Any:
-    with _told(name, "weights"), _quiet():
+    with _loading(name, "weights"):
         # Safetensors only: other weights would be unpickled.
         return transformers.AutoModelForCausalLM.from_pretrained(
             _source(name), dtype=torch.float32, use_safetensors=True
@@ -65,16 +65,13 @@ def load_model(name: str) -> Any:
 
 
 def load_tokeniser(name: str) -> PretrainedTokeniser:
-    with _told(name, "tokeniser"), _quiet():
+    with _loading(name, "tokeniser"):
         source = _source(name)
         config = transformers.AutoConfig.from_pretrained(source)
-        return PretrainedTokeniser(transformers.AutoTokenizer.from_pretrained(source), _context(config))
-
-
-def _context(config: Any) -> int:
-    """Positions that the model knows; those with a sliding window are read within it, where it makes no difference."""
-    window = getattr(config, "sliding_window", None)
-    return int(min(config.max_position_embeddings, window or config.max_position_embeddings))
+        positions = config.max_position_embeddings
+        # Models with a sliding window are read within it, where it makes no difference.
+        context = int(min(positions, getattr(config, "sliding_window", None) or positions))
+        return PretrainedTokeniser(transformers.AutoTokenizer.from_pretrained(source), context)
 
 
 def _source(name: str) -> str:
@@ -133,9 +130,18 @@ def _digest(path: Path, ends: int = 2**22) -> str:
 
 
 @contextmanager
-def _told(name: str, what: str) -> Iterator[None]:
+def _loading(name: str, what: str) -> Iterator[None]:
+    """Errors in one line, and none of the library's own bars and remarks: progress is the command line's to show."""
     try:
-        yield
+        level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            transformers_logging.set_verbosity(level)
+            if bars:
+                transformers_logging.enable_progress_bar()
     except ImportError as error:
         raise FedadeError(
             f"hf:{name}: {first_line(error)}; install what it needs with: pip install 'fedade[text]'"
@@ -145,17 +151,3 @@ def _told(name: str, what: str) -> Iterator[None]:
             f"hf:{name}: its {what} cannot be loaded ({first_line(error)}); "
             "give a local folder with safetensors and tokeniser, a GGUF file, or a hub name that can be downloaded"
         ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's own bars and remarks: progress is the command line's to show."""
-    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
