@@ -68,9 +68,9 @@ def _made(path: str, *arguments: int) -> nn.Module:
 class Resized(nn.Module):
     """Images of the size that a network takes, whatever size they have."""
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, input_size: tuple[int, int, int]) -> None:
         super().__init__()
-        self.size = size
+        self.size = tuple(input_size[1:])
 
     def forward(self, images: Tensor) -> Tensor:
         if tuple(images.shape[-2:]) == self.size:
@@ -85,7 +85,7 @@ def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, n
     model.reset_classifier(0)
     body = convert_batch_norms(model)
     described: Mapping[str, Any] = model.pretrained_cfg
-    return (nn.Sequential(Resized(_size(described)), body) if described.get("fixed_input_size") else body), head
+    return (nn.Sequential(Resized(described["input_size"]), body) if described.get("fixed_input_size") else body), head
 
 
 def trained_timm_model(location: str) -> nn.Module:
@@ -98,7 +98,7 @@ def trained_timm_model(location: str) -> nn.Module:
         raise FedadeError(f"timm:{location}: unknown option {option!r}; the one option is ?weights=FILE.safetensors")
     model = _with_file(name, Path(file).expanduser()) if file else _created(name, pretrained=True)
     described = model.pretrained_cfg
-    return nn.Sequential(Resized(_size(described)), UnitImages(described["mean"], described["std"]), model)
+    return nn.Sequential(Resized(described["input_size"]), UnitImages(described["mean"], described["std"]), model)
 
 
 def _with_file(name: str, file: Path) -> Any:
@@ -128,8 +128,3 @@ def _created(name: str, **options: Any) -> Any:
         ) from error
     except RuntimeError as error:
         raise FedadeError(f"timm:{name}: {first_line(error)}; `timm.list_models(pretrained=True)` names all") from error
-
-
-def _size(described: Mapping[str, Any]) -> tuple[int, int]:
-    _, height, width = described["input_size"]
-    return int(height), int(width)

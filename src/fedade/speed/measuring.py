@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -17,6 +17,8 @@ from fedade.speed.workload import Work, random_scenario
 
 Progress = Callable[[str, int, int], None]
 Unit = Literal["round", "timestep"]
+Seconds = dict[Unit, float]
+"""Of a timestep, and of a round where that was measured."""
 OPERATIONS_SHOWN = 15
 
 
@@ -77,11 +79,6 @@ class Speed:
         return asdict(self) | {"work": work, "device": self.provenance["device"]}
 
 
-class _Seconds(NamedTuple):
-    timestep: float
-    round: float | None
-
-
 def measure(
     work: Work,
     device: str,
@@ -101,7 +98,7 @@ def measure(
     ceilings["bytes"] = bytes_per_second(device)
     unit: Unit = "round" if device == "cpu" else "timestep"
     watch = _watch_pieces if unit == "round" else _watch_timesteps
-    found: list[list[_Seconds]] = [[] for _ in known]
+    found: list[list[Seconds]] = [[] for _ in known]
     peaks = [0] * len(known)
     for turn in range(repeats):
         for place, contender in enumerate(known):
@@ -110,24 +107,24 @@ def measure(
             found[place].append(watch(contender, work, device, warm_up=turn == 0))
             peaks[place] = max(peaks[place], peak_memory(device))
     report("timing", repeats * len(known), repeats * len(known))
-    best = [min(turns, key=lambda one: _of_unit(one, unit)) for turns in found]
+    best = [min(turns, key=lambda one: one[unit]) for turns in found]
     ours = [place for place, contender in enumerate(known) if isinstance(contender, Simulated)]
-    fastest = min(ours, key=lambda place: _of_unit(best[place], unit))
+    fastest = min(ours, key=lambda place: best[place][unit])
     if with_flower:  # the plain loop's clients
         known.append(replace(known[0], name="Flower's simulation"))
         best.append(_watch_flower(work, device))
         peaks.append(peak_memory(device))
-    costs, reference = unit_costs(work), _of_unit(best[0], unit)
+    costs, reference = unit_costs(work), best[0][unit]
     timings = []
     for contender, seconds, peak in zip(known, best, peaks, strict=True):
         one, once = contender.costs(costs)
-        speedup = reference / _of_unit(seconds, unit)
-        timings.append(_timing(contender, seconds, speedup, work.rounds * one + once, ceilings, peak))
+        cost = work.rounds * one + once
+        timings.append(_timing(contender, seconds, reference / seconds[unit], cost, ceilings, peak))
     return Speed(
         work=work,
         unit=unit,
         seconds_reference=reference,
-        seconds_ours=_of_unit(best[fastest], unit),
+        seconds_ours=best[fastest][unit],
         speedup=timings[fastest].speedup,
         timings=tuple(timings),
         ceilings=ceilings,
@@ -136,14 +133,14 @@ def measure(
     )
 
 
-def _watch_timesteps(contender: Contender, work: Work, device: str, warm_up: bool) -> _Seconds:
+def _watch_timesteps(contender: Contender, work: Work, device: str, warm_up: bool) -> Seconds:
     run = contender.timesteps()
     if warm_up:
         run()
-    return _Seconds(seconds_of(run, device) / (work.timesteps * contender.federations), None)
+    return {"timestep": seconds_of(run, device) / (work.timesteps * contender.federations)}
 
 
-def _watch_pieces(contender: Contender, work: Work, device: str, warm_up: bool) -> _Seconds:
+def _watch_pieces(contender: Contender, work: Work, device: str, warm_up: bool) -> Seconds:
     pieces = contender.pieces()
     if warm_up:
         pieces.round()
@@ -151,30 +148,26 @@ def _watch_pieces(contender: Contender, work: Work, device: str, warm_up: bool) 
     observe = seconds_of(pieces.observe, device) if pieces.observe else 0.0
     # The plain loop's round holds its participants' signals: ours is charged for as many.
     share = observe * work.participants / work.clients
-    return _Seconds(work.rounds * one + observe + score, one + share)
+    return {"timestep": work.rounds * one + observe + score, "round": one + share}
 
 
-def _watch_flower(work: Work, device: str) -> _Seconds:
+def _watch_flower(work: Work, device: str) -> Seconds:
     from fedade.speed.flower_loop import simulated_by_flower  # noqa: PLC0415 - Flower is an extra
 
     run = simulated_by_flower(replace(work, timesteps=2), device, SEEDS)
     one = min(run.rounds[1:])
-    return _Seconds(work.rounds * one + min(run.scores), one)
-
-
-def _of_unit(seconds: _Seconds, unit: Unit) -> float:
-    return float(getattr(seconds, unit))
+    return {"timestep": work.rounds * one + min(run.scores), "round": one}
 
 
 def _timing(
-    contender: Contender, seconds: _Seconds, speedup: float, cost: Cost, ceilings: dict[str, float], peak: int
+    contender: Contender, seconds: Seconds, speedup: float, cost: Cost, ceilings: dict[str, float], peak: int
 ) -> Timing:
-    flops, traffic = cost.flops / seconds.timestep, cost.traffic / seconds.timestep
+    flops, traffic = cost.flops / seconds["timestep"], cost.traffic / seconds["timestep"]
     return Timing(
         name=contender.name,
         precision=contender.precision,
-        seconds_timestep=seconds.timestep,
-        seconds_round=seconds.round,
+        seconds_timestep=seconds["timestep"],
+        seconds_round=seconds.get("round"),
         speedup=speedup,
         flops=cost.flops,
         flops_per_second=flops,

@@ -124,10 +124,6 @@ class PlainLoop(TimestepLoop):
         super().__init__(work, scenario, seeds)
         self.clients = [PlainClient(work, scenario.deployment) for _ in range(work.clients)]
 
-    @property
-    def rates(self) -> list[float]:
-        return [client.rate for client in self.clients]
-
     def round(self, batch: Batch, timestep: int, number: int) -> None:
         chosen = self.work.exchange_rounds.participants(self.seeds, self.work.clients, timestep)[number].tolist()
         uploads = [self.clients[place].joint(batch.inputs[place]) for place in chosen]

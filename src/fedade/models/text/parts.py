@@ -33,12 +33,20 @@ def freeze(module: nn.Module, scales_persist: bool) -> None:
             child.register_buffer(name, parameter.detach(), persistent=scale and scales_persist)
 
 
-class FrozenBase(nn.Module):
-    """A module part of whose weights are a frozen base, in the precision that it computes in."""
+class DecoderLayers(nn.Module):
+    """Decoder layers by their number in the model; most of their weights are a frozen base."""
+
+    def __init__(self, layers: Mapping[int, nn.Module], rotary: nn.Module, width: int, described: str) -> None:
+        super().__init__()
+        self.width = width
+        """Size of a hidden state."""
+        self.layers = nn.ModuleDict({str(number): layer for number, layer in layers.items()})
+        self.rotary = rotary
+        self.described = described
 
     def based(self) -> Iterable[nn.Module]:
-        """The modules that hold the base."""
-        raise NotImplementedError
+        """The modules that hold the base; rotary frequencies are constants, and stay exact."""
+        return (self.layers,)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -72,22 +80,6 @@ class FrozenBase(nn.Module):
         memo[id(self)] = copied
         copied.__dict__.update(deepcopy(self.__dict__, memo))
         return copied
-
-
-class DecoderLayers(FrozenBase):
-    """Decoder layers by their number in the model."""
-
-    def __init__(self, layers: Mapping[int, nn.Module], rotary: nn.Module, width: int, described: str) -> None:
-        super().__init__()
-        self.width = width
-        """Size of a hidden state."""
-        self.layers = nn.ModuleDict({str(number): layer for number, layer in layers.items()})
-        self.rotary = rotary
-        self.described = described
-
-    def based(self) -> Iterable[nn.Module]:
-        """The layers; rotary frequencies are constants, and stay exact."""
-        return (self.layers,)
 
     def __repr__(self) -> str:
         """What models are stored under: which base and which adapters, not how libraries print them."""
