@@ -15,8 +15,7 @@ from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock
 from fedade.engine.steps import Maps
 from fedade.parts.rates import RateBounds
-from fedade.speed.contenders import contenders
-from fedade.speed.counting import plain_costs, simulated_costs, unit_costs
+from fedade.speed.contenders import contenders, plain_costs, simulated_costs, unit_costs
 from fedade.speed.flower_loop import simulated_by_flower
 from fedade.speed.measuring import measure
 from fedade.speed.plain_loop import PlainLoop, PlainModel

@@ -53,9 +53,8 @@ class Awake(NamedTuple):
 
     def participations(self) -> NDArray[np.int64]:
         """In how many rounds each scored client takes part, `[F, S]`."""
-        rounds = np.stack(
-            [np.bincount(chosen.ravel(), minlength=self.clients.shape[1]) for chosen in self.participants]
-        )
+        count = self.clients.shape[1]
+        rounds = np.stack([np.bincount(chosen.ravel(), minlength=count) for chosen in self.participants])
         return rounds if self.scored is None else np.take_along_axis(rounds, self.scored, 1)
 
 

@@ -59,8 +59,8 @@ class FusedChain:
         shape = images[0].shape
         if self.of_tokens and not runs_fused(images[0]):
             return self._products(module, {node: values[node] for node in given})
-        if self.of_tokens:
-            images = [_as_pixels(tokens) for tokens in images]
+        if self.of_tokens:  # as images of one row
+            images = [one.reshape(len(one), 1, -1, one.shape[-1]).permute(0, 3, 1, 2) for one in images]
         nodes: tuple[fx.Node | None, ...] = *given, *(layer.output for layer in self.layers)
         number = {node: place for place, node in enumerate(nodes)}
         layers = [layer.reading(number[layer.source], number.get(layer.residual)) for layer in self.layers]
@@ -114,11 +114,6 @@ class FusedChain:
                     else convolution(layer, bias, weight, added)
                 )
         return values[self.output]
-
-
-def _as_pixels(tokens: Tensor) -> Tensor:
-    """`[n, ..., channels]` as images of one row."""
-    return tokens.reshape(len(tokens), 1, -1, tokens.shape[-1]).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def _leave_out_identities(graph: fx.Graph, module: nn.Module) -> None:
             continue
         (source,) = node.all_input_nodes
         # Where somebody writes to one of them in place, they may be two tensors.
-        if not any(changes_its_input(user, module) for user in (*node.users, *source.users)):
+        if not any(writes_input(user, module) for user in (*node.users, *source.users)):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
 
@@ -74,7 +74,7 @@ def _is_identity(node: fx.Node, module: nn.Module) -> bool:
     return node.target is operator.getitem and _pixel_step(node) == 1
 
 
-def changes_its_input(node: fx.Node, module: nn.Module) -> bool:
+def writes_input(node: fx.Node, module: nn.Module) -> bool:
     """Whether a node that runs as it is writes to what it reads, so that nothing may be put off beyond it."""
     part = module.get_submodule(str(node.target)) if node.op == "call_module" else None
     named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
@@ -193,7 +193,7 @@ def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | Non
     return RecognisedLayer((node,), node.all_input_nodes[0], Convolved(str(node.target)), 1, of_tokens=True)
 
 
-def normalises_tokens(node: fx.Node, module: nn.Module) -> bool:
+def is_token_norm(node: fx.Node, module: nn.Module) -> bool:
     """Whether a node is a layer normalisation of the last axis with weights of its own."""
     part = module.get_submodule(str(node.target)) if node.op == "call_module" and len(node.args) == 1 else None
     return (

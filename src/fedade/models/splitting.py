@@ -150,9 +150,8 @@ def _first_that_fits(whole: Unwrapped, batch: Tensor, logits: Tensor) -> Brought
             return _split(whole, name, batch, logits)
         except FedadeError as error:
             reasons.append(str(error))
-    absent = f"no linear layer with {logits.shape[1]} outputs ran (is the model exported or quantised?)"
-    reason = reasons[0] if reasons else absent
-    raise FedadeError(f"no head was found: {reason}; pass head= with the name of the module that gives the logits")
+    reasons.append(f"no linear layer with {logits.shape[1]} outputs ran (is the model exported or quantised?)")
+    raise FedadeError(f"no head was found: {reasons[0]}; pass head= with the name of the module that gives the logits")
 
 
 def _linear_layers_that_ran(whole: nn.Module, batch: Tensor, num_classes: int) -> list[str]:

@@ -14,14 +14,7 @@ from torch import Tensor, fx, nn
 
 from fedade.kernels import runs_fused
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
-from fedade.models.recognising import (
-    RecognisedLayer,
-    changes_its_input,
-    graph_of,
-    normalises_tokens,
-    recognised_layers,
-    unknown,
-)
+from fedade.models.recognising import RecognisedLayer, graph_of, is_token_norm, recognised_layers, unknown, writes_input
 
 Step = fx.Node | FusedChain | TokenNorm
 ROUNDING = 1e-3
@@ -152,10 +145,10 @@ def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:
             waiting.append(by_output[node])
         elif node not in inside:
             outputs = {layer.output for layer in waiting}
-            if node.op == "output" or outputs.intersection(node.all_input_nodes) or changes_its_input(node, module):
+            if node.op == "output" or outputs.intersection(node.all_input_nodes) or writes_input(node, module):
                 steps += _cut(waiting)
                 waiting = []
-            normed = normalises_tokens(node, module)
+            normed = is_token_norm(node, module)
             steps.append(TokenNorm(node, multiplied.issuperset(node.users)) if normed else node)
     return steps
 

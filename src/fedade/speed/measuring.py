@@ -10,8 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from fedade.core.precision import Precision
 from fedade.core.provenance import provenance
 from fedade.core.threads import set_threads
-from fedade.speed.contenders import SEEDS, Contender, Simulated, contenders
-from fedade.speed.counting import Cost, unit_costs
+from fedade.speed.contenders import SEEDS, Contender, Cost, Simulated, contenders, unit_costs
 from fedade.speed.stopwatch import bytes_per_second, flops_per_second, forget_peak, peak_memory, seconds_of
 from fedade.speed.workload import Work, random_scenario
 

@@ -30,15 +30,12 @@ class StackedLoop(TimestepLoop):
     ) -> None:
         super().__init__(work, scenario, seeds)
         self.precision = precision
-        deployment = scenario.deployment
-        model = plain_model(deployment)
+        model = plain_model(scenario.deployment)
         self.body, self.head = model.body, model.head
-        self.fixed = {name.removeprefix("body."): value for name, value in model.named_buffers()}
-        parameters = {name: value.detach() for name, value in model.named_parameters()}
-        self.shared = {name[5:]: value for name, value in parameters.items() if name.startswith("body.")}
-        own = {name[5:]: value for name, value in parameters.items() if name.startswith("head.")}
+        self.fixed = dict(self.body.named_buffers())
+        self.shared, own = (dict(part.requires_grad_(False).named_parameters()) for part in (self.body, self.head))
         self.own = {name: value.repeat(work.clients, *[1] * value.ndim) for name, value in own.items()}
-        self.previous = tuple(value.repeat(work.clients, 1) for value in first_summaries(deployment))
+        self.previous = tuple(value.repeat(work.clients, 1) for value in first_summaries(scenario.deployment))
         """Of every client's last participation."""
         self.rates = self.previous[0].new_zeros(work.clients)
 

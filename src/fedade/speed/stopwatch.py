@@ -3,6 +3,7 @@
 import resource
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -12,7 +13,6 @@ from fedade.core.precision import Precision, set_multiplication
 KIBI = 1024
 SIDE = {"cpu": 2048, "cuda": 8192}
 """Side of the square matrices: big enough for the best rate, small enough to take a moment."""
-
 COPIED = {"cpu": 2**28, "cuda": 2**31}
 """Bytes: far more than any cache."""
 
@@ -56,10 +56,8 @@ def forget_peak(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         return
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: resets the process's high-water mark
-    except OSError:
-        return
 
 
 def peak_memory(device: str) -> int:

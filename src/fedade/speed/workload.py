@@ -23,7 +23,6 @@ from fedade.parts.training import ReferenceDraws
 
 POOL = 2_000
 """Different images; more would not change the time."""
-
 REFERENCE = 500
 """Images of the labelled reference set."""
 

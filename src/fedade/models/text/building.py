@@ -13,8 +13,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
 from fedade.core.network import Network
 from fedade.core.tokens import PADDING
-from fedade.models.text.parts import NAME as CAUSAL
-from fedade.models.text.parts import Body, Head, causal_attention, freeze
+from fedade.models.text.parts import CAUSAL, Body, Head, causal_attention, freeze
 
 transformers: Any = OptionalModule("transformers", "text")
 peft: Any = OptionalModule("peft", "text")

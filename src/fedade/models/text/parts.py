@@ -19,9 +19,8 @@ from fedade.core.tokens import PADDING
 
 ENCODED_AT_ONCE = 64
 """Texts of one pass through the layers below the adapters."""
-
-NAME = "fedade-causal"
-"""Under which models find it (`transformers.AttentionInterface`)."""
+CAUSAL = "fedade-causal"
+"""Under which models find `causal_attention` (`transformers.AttentionInterface`)."""
 
 
 def freeze(module: nn.Module, scales_persist: bool) -> None:
@@ -127,9 +126,8 @@ class Body(DecoderLayers):
         return self._through(self.layers, hidden).masked_fill(~present[..., None], 0)
 
     def _encoded(self, tokens: Tensor) -> Tensor:
-        present = tokens != PADDING
         hidden = self._through(self.below, self.embedding(tokens.clamp(min=0)))
-        return hidden.masked_fill(~present[..., None], 0)
+        return hidden.masked_fill((tokens == PADDING)[..., None], 0)
 
 
 class Head(DecoderLayers):

@@ -24,20 +24,12 @@ huggingface_hub: Any = OptionalModule("huggingface_hub", "text")
 transformers_logging: Any = OptionalModule("transformers.utils.logging", "text")
 
 _LOADING_ERRORS = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    SafetensorError,
-    struct.error,
-)
+    OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, SafetensorError, struct.error,
+)  # fmt: skip
 """What `transformers` raises for weights that are absent, broken or of an unknown kind."""
 
 _PUBLISHED = ["*.json", "*.safetensors", "*.model", "*.txt"]
 """Files of a model on the hub that are read: no weights that would be unpickled."""
-
 _PROBE = "Paris is the capital of France."
 
 
@@ -58,10 +50,8 @@ class PretrainedTokeniser:
 
 def load_model(name: str) -> Any:
     with _loading(name, "weights"):
-        # Safetensors only: other weights would be unpickled.
-        return transformers.AutoModelForCausalLM.from_pretrained(
-            _source(name), dtype=torch.float32, use_safetensors=True
-        )
+        load = transformers.AutoModelForCausalLM.from_pretrained
+        return load(_source(name), dtype=torch.float32, use_safetensors=True)  # others would be unpickled
 
 
 def load_tokeniser(name: str) -> PretrainedTokeniser:
