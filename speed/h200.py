@@ -33,9 +33,8 @@ from fedade.engine.steps import Maps
 from fedade.kernels import compile_side_by_side
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.models.traced import fused_and_other_layers
-from fedade.speed.ceilings import flops_per_second
-from fedade.speed.counting import simulated_costs, unit_costs
-from fedade.speed.stopwatch import seconds_of
+from fedade.speed.contenders import simulated_costs, unit_costs
+from fedade.speed.stopwatch import flops_per_second, seconds_of
 from fedade.speed.workload import Work, random_scenario
 
 BEGUN = time.perf_counter()

@@ -18,8 +18,7 @@ from fedade.core.network import Network
 from fedade.core.threads import SMALL_NETWORK
 from fedade.core.tokens import PADDING
 from fedade.experiments.settings import ExecutionSettings, Experiment
-from fedade.models.text import build_text
-from fedade.models.text.tiny import VOCABULARY, tiny_llama
+from fedade.models.text import VOCABULARY, build_text, tiny_llama
 from fedade.runner.clocks import check_precision, client_maps
 
 CLIENTS, TEXTS, LENGTH, CLASSES, SEED = 5, 4, 12, 7, 3

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedade.models.halving import ProductsInBf16
+from fedade.models.fused_steps import ProductsInBf16
 from fedade.models.splitting import bring
 
 CLIENTS = 3

@@ -14,8 +14,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.core.split import Split
 from fedade.core.tokens import PADDING
-from fedade.models.text import build_text, entries_per_token, is_text, tokeniser
-from fedade.models.text.tiny import VOCABULARY, tiny_llama
+from fedade.models.text import VOCABULARY, build_text, entries_per_token, is_text, tiny_llama, tokeniser
 
 WORDS = ("paris", "rome", "is", "the", "capital", "of", "france", "italy", ".")
 

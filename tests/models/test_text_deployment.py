@@ -9,8 +9,7 @@ import torch
 from fedade.core.errors import FedadeError
 from fedade.core.tokens import PADDING
 from fedade.data.dataset import Dataset, Labelled
-from fedade.models.text import build_text
-from fedade.models.text.tiny import VOCABULARY
+from fedade.models.text import VOCABULARY, build_text
 from fedade.scenarios.deploying import deploy, weights_key
 from fedade.scenarios.partition import Partition, partition
 from fedade.scenarios.pretraining import pretrain

@@ -15,8 +15,7 @@ from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock
 from fedade.engine.steps import Maps
 from fedade.parts.rates import RateBounds
-from fedade.speed.contenders import contenders
-from fedade.speed.counting import plain_costs, simulated_costs, unit_costs
+from fedade.speed.contenders import contenders, plain_costs, simulated_costs, unit_costs
 from fedade.speed.flower_loop import simulated_by_flower
 from fedade.speed.measuring import measure
 from fedade.speed.plain_loop import PlainLoop, PlainModel
@@ -36,7 +35,7 @@ def test_the_plain_loop_gives_the_simulators_numbers():
     world = clock.beginning()
     for timestep, rows in enumerate(clock.run(world), start=1):
         np.testing.assert_array_equal(plain.timestep(timestep), rows["accuracy_post"])
-        np.testing.assert_allclose(plain.rates, rows["learning_rate"], rtol=1e-3)
+        np.testing.assert_allclose([client.rate for client in plain.clients], rows["learning_rate"], rtol=1e-3)
     for client, model in enumerate(one.model for one in plain.clients):
         state, deployed = model.state_dict(), scenario.deployment.parameters
         ours = {name: value[0] for name, value in world.server.items()}
@@ -56,7 +55,7 @@ def test_torch_func_does_the_work_of_the_plain_loop(rounds, participants):
     plain, stacked = PlainLoop(work, scenario, SEEDS), StackedLoop(work, scenario, SEEDS)
     for timestep in (1, 2):
         np.testing.assert_array_equal(plain.timestep(timestep), stacked.timestep(timestep))
-    np.testing.assert_allclose(plain.rates, stacked.rates, rtol=1e-3)
+    np.testing.assert_allclose([client.rate for client in plain.clients], stacked.rates, rtol=1e-3)
     for client, model in enumerate(one.model for one in plain.clients):
         for name, value in model.named_parameters():
             part, _, inner = name.partition(".")

@@ -53,9 +53,8 @@ class Awake(NamedTuple):
 
     def participations(self) -> NDArray[np.int64]:
         """In how many rounds each scored client takes part, `[F, S]`."""
-        rounds = np.stack(
-            [np.bincount(chosen.ravel(), minlength=self.clients.shape[1]) for chosen in self.participants]
-        )
+        count = self.clients.shape[1]
+        rounds = np.stack([np.bincount(chosen.ravel(), minlength=count) for chosen in self.participants])
         return rounds if self.scored is None else np.take_along_axis(rounds, self.scored, 1)
 
 
@@ -80,10 +79,8 @@ def awake(
     scored: int | None,
     seeds: Sequence[Seeds],
 ) -> Awake:
-    """All who are present, `[F, A]`; or, where only some are scored, those of them and the participants.
-
-    `participants` are places among the present, `[F, R, P]`. Who is scored is drawn once, from all.
-    """
+    """All who are present, `[F, A]`; or, where only some are scored, those of them and the participants. `participants`
+    are places among the present, `[F, R, P]`. Who is scored is drawn once, from all."""
     panel = scored_panel(seeds[0], num_clients, scored)
     if len(panel) == num_clients:
         return Awake(present, participants, None)

@@ -26,11 +26,11 @@ def refuse_misshapen(inputs: Tensor, like: Tensor, named: str, remedy: str) -> N
         )
 
 
-def whole_rows(inputs: Tensor) -> Tensor:
-    """Which inputs of a batch are numbers throughout, `[n]`."""
+def whole_rows(inputs: Tensor, axes: int = 1) -> Tensor:
+    """Which inputs of a batch are numbers throughout, `[n]`; or which of the rows that so many leading axes number."""
     if not inputs.is_floating_point():
-        return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
-    return inputs.isfinite().flatten(1).all(-1)
+        return torch.ones(inputs.shape[:axes], dtype=torch.bool, device=inputs.device)
+    return inputs.isfinite().flatten(axes).all(-1)
 
 
 def client_context(
@@ -45,9 +45,7 @@ def observed(
     method: Method, scoring: ClientContext, state: Tree, truth: Truth | None, counter: PassCounter | None
 ) -> tuple[Tree, Plan, ClientContext]:
     """State and plan after a batch, and the context in which the client then predicts it, with the passes it knows.
-
-    Only what the method itself does is counted, and only oracles are given the truth.
-    """
+    Only what the method itself does is counted, and only oracles are given the truth."""
     observing = replace(scoring, deployment=scoring.deployment.counting(counter), truth=truth)
     moved, plan = method.observe(observing, state)
     return moved, plan, scoring.after_observing()

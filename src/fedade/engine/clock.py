@@ -20,6 +20,7 @@ from fedade.core.threads import to_device
 from fedade.core.trace import Rows
 from fedade.core.tree import Tree
 from fedade.engine.attendance import Awake, Rounds, awake
+from fedade.engine.client import whole_rows
 from fedade.engine.execution import Direct, Execution, Running
 from fedade.engine.pending import PendingRows, collect
 from fedade.engine.steps import Maps, Scores, StepBatch, Steps
@@ -158,7 +159,7 @@ class Clock:
             timestep,
             self._counted(steps, present, world, batch.labels.shape[-1]),
             computed,
-            whole=_of(_whole(batch.inputs), panel),
+            whole=_of(whole_rows(batch.inputs, 2), panel),
             finite=before.finite & after.finite,
         )
 
@@ -188,20 +189,17 @@ class Clock:
         seeds = [federation.seeds for federation in self.federations]
         # As many in each federation: who joins depends on the seed, how many do not.
         present = np.stack([present_clients(federation.scenario.streams, timestep) for federation in self.federations])
-        method = with_rounds(self.method)
+        method, chosen = with_rounds(self.method), np.empty((len(seeds), 0, 0), dtype=np.int64)
         if method is not None:
             when = None if method.keeps_participants else timestep
-            chosen = [self.rounds.participants(own, present.shape[1], when) for own in seeds]
-        else:
-            chosen = [np.empty((0, 0), dtype=np.int64) for _ in seeds]
-        return awake(present, np.stack(chosen), self.num_clients, self.scored_clients, seeds)
+            chosen = np.stack([self.rounds.participants(own, present.shape[1], when) for own in seeds])
+        return awake(present, chosen, self.num_clients, self.scored_clients, seeds)
 
     def _woken(self, world: World, present: Awake, device: torch.device) -> Tree:
         if self._all_in_memory(present):
             return world.clients
-        return tree.tree_map(
-            lambda leaf: leaf.to(device), tree.take_each(world.clients, torch.from_numpy(present.clients))
-        )
+        woken = tree.take_each(world.clients, torch.from_numpy(present.clients))
+        return tree.tree_map(lambda leaf: leaf.to(device), woken)
 
     def _put_to_sleep(self, world: World, present: Awake, clients: Tree) -> None:
         if self._all_in_memory(present):
@@ -224,12 +222,10 @@ class Clock:
         device, deployment = drawn.inputs.device, self.scenario.deployment
         times = torch.full(clients.shape, timestep, device=device)
         keys = to_device(self._keys("observe", clients, timestep=timestep), device)
-        features: Tensor | tuple[()] = ()
-        if drawn.features is not None and self.method.reads_deployed_features(deployment):
-            features = drawn.features(deployment)
-        return StepBatch(
-            drawn.inputs, drawn.labels, drawn.prior, times, keys, features, self._reference_rows(clients, device)
-        )
+        read = drawn.features if self.method.reads_deployed_features(deployment) else None
+        features = read(deployment) if read is not None else ()
+        references = self._reference_rows(clients, device)
+        return StepBatch(drawn.inputs, drawn.labels, drawn.prior, times, keys, features, references)
 
     def _labelled(self) -> tuple[Reference | None, Tensor | None]:
         """What clients' labelled data are rows of, and its features where the method asks for them."""
@@ -241,14 +237,11 @@ class Clock:
 
     def _reference_rows(self, clients: NDArray[np.int64], device: torch.device) -> Tensor | tuple[()]:
         """Which labelled data each of the clients has, `[F, A, n]`."""
-        scenarios = [federation.scenario for federation in self.federations]
+        references = [federation.scenario.references for federation in self.federations]
         if not self.method.card.reference:
             return ()
-        rows = [
-            scenario.references.rows[to_device(own, device)]
-            for scenario, own in zip(scenarios, clients, strict=True)
-            if scenario.references is not None
-        ]
+        together = zip(references, clients, strict=True)
+        rows = [all_of_them.rows[to_device(own, device)] for all_of_them, own in together if all_of_them is not None]
         return torch.stack(rows) if rows else ()
 
     def _keys(self, purpose: str, clients: NDArray[np.int64], **address: int) -> NDArray[np.int64]:
@@ -281,19 +274,11 @@ def _first_states(method: Method, scenario: Scenario) -> tuple[Tree, Tree]:
 
 
 def _score(running: Running, clients: Tree, shared: Tree, batch: StepBatch, panel: Tensor | None) -> Scores:
-    scores = running.score(_of(clients, panel), shared, _of(batch, panel))
     # Cloned, because a replay writes its results where the last one did.
-    cloned: Scores = tree.tree_map(torch.clone, scores)
-    return cloned
+    scores: Scores = tree.tree_map(torch.clone, running.score(_of(clients, panel), shared, _of(batch, panel)))
+    return scores
 
 
 def _of(values: Tree, panel: Tensor | None) -> Tree:
     """The rows of those who are scored."""
     return values if panel is None else tree.take_each(values, panel)
-
-
-def _whole(inputs: Tensor) -> Tensor:
-    """Whether the inputs of a client are numbers, `[F, A]`."""
-    if not inputs.is_floating_point():
-        return torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
-    return inputs.isfinite().flatten(2).all(-1)

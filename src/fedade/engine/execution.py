@@ -4,7 +4,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -31,15 +30,6 @@ class Running:
     """Called after each timestep: keeps the host from running far ahead of the device."""
 
 
-class Execution(Protocol):
-    """Chooses how a run's steps are executed."""
-
-    def begin(self, steps: Steps) -> Running: ...
-
-    def rehearse(self, kind: object, work: Callable[[], object]) -> None:
-        """Prepare for work, unless this process has done so for its kind; it is gone through for nothing."""
-
-
 def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], end_timestep: Callable[[], None]) -> Running:
     def over(step: Step) -> Step:
         return wrapped(lambda *arguments: steps.maps.federations(step, *arguments))
@@ -55,16 +45,14 @@ class Direct:
         return _over_federations(steps, lambda step: step, lambda: None)
 
     def rehearse(self, kind: object, work: Callable[[], object]) -> None:
-        """Nothing has to be prepared."""
+        """Prepare for work of a kind, which is gone through for nothing; here nothing has to be prepared."""
 
 
 @dataclass(frozen=True)
 class Captured:
     """As CUDA graphs: a step runs directly once, is recorded at its second call, and is replayed from then on.
-
     Launching a step operation by operation takes longer than computing it. Where a step cannot be recorded (it reads a
-    value back, say), it goes on running directly, with one warning.
-    """
+    value back, say), it goes on running directly, with one warning."""
 
     compile_ahead: Callable[[Callable[[], object]], None] = lambda _work: None
     """Given work, compiles what it will run."""
@@ -85,9 +73,14 @@ class Captured:
         return _over_federations(steps, lambda step: _Recorded(step, written), end_timestep)
 
     def rehearse(self, kind: object, work: Callable[[], object]) -> None:
+        """Compile for work, unless this process has done so for its kind."""
         if kind not in _REHEARSED:
             _REHEARSED.add(kind)
             self.compile_ahead(work)
+
+
+Execution = Direct | Captured
+"""How a run's steps are executed."""
 
 
 @dataclass

@@ -40,15 +40,12 @@ def collect(pending: Sequence[PendingRows], federation: int = 0) -> Rows:
 
 def _refuse_faults(pending: Sequence[PendingRows], federation: int) -> None:
     """Name the first client whose data is broken, else the first whose model is: broken data spreads to models."""
-    for sound, fault in (
-        ([step.whole for step in pending], "the batch holds NaN or infinite values; clean the stream's data"),
-        (
-            [step.finite for step in pending],
-            "its predictions are not finite, the model diverged; "
-            "lower its learning rate (for most methods its setting `rate`)",
-        ),
-    ):
-        broken = ~torch.cat([flags[federation] for flags in sound]).cpu()
+    diverged = "its predictions are not finite, the model diverged"
+    for flags, fault in {
+        "whole": "the batch holds NaN or infinite values; clean the stream's data",
+        "finite": f"{diverged}; lower its learning rate (for most methods its setting `rate`)",
+    }.items():
+        broken = ~torch.cat([getattr(step, flags)[federation] for step in pending]).cpu()
         if broken.any():
             rows = [(client, step.timestep) for step in pending for client in step.known["client"][federation].tolist()]
             client, timestep = rows[int(broken.nonzero()[0])]

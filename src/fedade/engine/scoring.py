@@ -7,7 +7,6 @@ from torch import Tensor
 
 CONFIDENCE_BINS = 10
 """Bins of equal width from 0 to 1, by which confidence is held against accuracy."""
-
 _LEAST_PROBABILITY = 1e-7
 """A class that was ruled out and is right costs as much as one of this probability: its true cost is infinite."""
 

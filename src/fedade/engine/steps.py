@@ -15,7 +15,7 @@ from torch import Tensor
 from fedade.core import tree
 from fedade.core.context import ClientContext, KnownPass, Passes, RoundContext, Truth
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
-from fedade.core.method import Method, Shared, with_rounds
+from fedade.core.method import FederatedMethod, Method, Shared, with_rounds
 from fedade.core.network import PassCounter
 from fedade.core.normalisation import FROZEN
 from fedade.core.tree import Tree
@@ -88,16 +88,15 @@ class Steps:
     exchange_cost: ExchangeCost = field(default=ExchangeCost(), init=False)
 
     def score(self, clients: Tree, shared: Shared, batch: StepBatch) -> Scores:
-        scores: Scores = self.maps.forward(
-            lambda state, own: self._last_scores(self._scoring(shared, own), state, own.labels), clients, batch
-        )
+        def score(state: Tree, own: StepBatch) -> Scores:
+            return self._last_scores(self._scoring(shared, own), state, own.labels)
+
+        scores: Scores = self.maps.forward(score, clients, batch)
         return scores
 
     def observe(self, clients: Tree, shared: Shared, batch: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
-        """New states and plans of the timestep, and the scores before; and after, of a method without rounds.
-
-        In one call, because a pass that both need is then made once.
-        """
+        """New states and plans of the timestep, and the scores before; and after, of a method without rounds. In one
+        call, because a pass that both need is then made once."""
         method, counter = self.method, PassCounter()
 
         def score_and_observe(state: Tree, own: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
@@ -128,24 +127,17 @@ class Steps:
         sizes: Tensor,
     ) -> tuple[Tree, Tree, Shared]:
         """One round of some rows, whose states and plans are written in place, and what is broadcast after it."""
-        method, before, after = with_rounds(self.method), PassCounter(), PassCounter()
-        assert method is not None  # noqa: S101 - the clock asks no other
-        seen = tree.take(batch._replace(features=()), participants)
+        method, before, after = self._federated, PassCounter(), PassCounter()
+        states, planned, seen = tree.take((clients, plans, batch._replace(features=())), participants)
+        seen = seen._replace(key=keys)
 
-        def train(state: Tree, plan: Tree, own: StepBatch, key: Tensor) -> tuple[Tree, Tree, Tree]:
-            return method.local_round(self._in_round(before, own, key, shared), state, plan)
+        def train(state: Tree, plan: Tree, own: StepBatch) -> tuple[Tree, Tree, Tree]:
+            return method.local_round(self._in_round(before, own, shared), state, plan)
 
-        moved, planned, uplinks = self.maps.update(
-            train, tree.take(clients, participants), tree.take(plans, participants), seen, keys
-        )
+        moved, planned, uplinks = self.maps.update(train, states, planned, seen)
         broadcast, downlinks = method.aggregate(self.deployment, shared, uplinks, sizes)
-
-        def personalise(state: Tree, plan: Tree, own: StepBatch, key: Tensor, downlink: Tree) -> tuple[Tree, Tree]:
-            return method.personalise(self._in_round(after, own, key, broadcast, downlink), state, plan)
-
         if not method.everyone_personalises:
-            personal = self.maps.personal or self.maps.forward
-            moved, planned = personal(personalise, moved, planned, seen, keys, downlinks)
+            moved, planned = self._personalised(after, broadcast, moved, planned, seen, downlinks)
         self.exchange_cost = ExchangeCost(
             tree.num_bytes(uplinks) // len(participants),
             tree.num_bytes(broadcast) + tree.num_bytes(downlinks) // len(participants),
@@ -156,15 +148,26 @@ class Steps:
         return clients, plans, broadcast
 
     def personalise(self, clients: Tree, plans: Tree, shared: Shared, batch: StepBatch) -> tuple[Tree, Tree]:
-        method, counter = with_rounds(self.method), PassCounter()
-        assert method is not None  # noqa: S101 - the clock asks no other
-
-        def personalise(state: Tree, plan: Tree, own: StepBatch) -> tuple[Tree, Tree]:
-            return method.personalise(self._in_round(counter, own, own.key, shared), state, plan)
-
-        personal = self.maps.personal or self.maps.forward
-        moved: tuple[Tree, Tree] = personal(personalise, clients, plans, batch._replace(features=()))
+        """What everyone does after the last round, participants or not."""
+        counter = PassCounter()
+        moved = self._personalised(counter, shared, clients, plans, batch._replace(features=()))
         self.personalise_passes = counter.per_client
+        return moved
+
+    @property
+    def _federated(self) -> FederatedMethod:
+        method = with_rounds(self.method)
+        assert method is not None  # noqa: S101 - the clock asks no other
+        return method
+
+    def _personalised(
+        self, counter: PassCounter, shared: Shared, clients: Tree, plans: Tree, batch: StepBatch, downlinks: Tree = ()
+    ) -> tuple[Tree, Tree]:
+        def personalise(state: Tree, plan: Tree, own: StepBatch, downlink: Tree) -> tuple[Tree, Tree]:
+            return method.personalise(self._in_round(counter, own, shared, downlink), state, plan)
+
+        method, client_map = self._federated, self.maps.personal or self.maps.forward
+        moved: tuple[Tree, Tree] = client_map(personalise, clients, plans, batch, downlinks)
         return moved
 
     def _scoring(self, shared: Shared, own: StepBatch) -> ClientContext:
@@ -172,19 +175,14 @@ class Steps:
         passes: Passes = {}
         if isinstance(own.features, Tensor):
             passes["deployed", FROZEN] = KnownPass(own.inputs, self.deployment.parameters, own.features)
-        reference = self._reference(own)
-        return ClientContext(
-            self.deployment, own.inputs, own.timestep, own.key, shared, passes=passes, own_reference=reference
-        )
+        seen = own.inputs, own.timestep, own.key
+        return ClientContext(self.deployment, *seen, shared, passes=passes, own_reference=self._reference(own))
 
-    def _in_round(
-        self, counter: PassCounter, own: StepBatch, key: Tensor, shared: Shared, downlink: Tree = ()
-    ) -> RoundContext:
+    def _in_round(self, counter: PassCounter, own: StepBatch, shared: Shared, downlink: Tree = ()) -> RoundContext:
         counter.add_call()
-        deployment, truth, reference = self.deployment.counting(counter), self._truth(own), self._reference(own)
-        return RoundContext(
-            deployment, own.inputs, own.timestep, key, shared, truth, own_reference=reference, downlink=downlink
-        )
+        seen, told = (own.inputs, own.timestep, own.key), (shared, self._truth(own))
+        deployment, reference = self.deployment.counting(counter), self._reference(own)
+        return RoundContext(deployment, *seen, *told, own_reference=reference, downlink=downlink)
 
     def _reference(self, own: StepBatch) -> ReferenceRows | None:
         if self.labelled is None or not isinstance(own.references, Tensor):

@@ -9,8 +9,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.network import Network
 from fedade.models.batch_norm import name_batch_norms
 from fedade.models.foreign import imported_parts, timm_parts
-from fedade.models.image import Columns, Pixels, mlp_body
-from fedade.models.resnets import resnet18_body, resnet_3block_body, small_cnn_body
+from fedade.models.image import Columns, Pixels, mlp_body, resnet18_body, resnet_3block_body, small_cnn_body
 from fedade.models.traced import ForeignBody
 
 Body = Callable[[int], tuple[nn.Module, int]]
@@ -33,10 +32,8 @@ FAMILIES: Mapping[str, Parts] = {"timm": timm_parts, "import": imported_parts}
 
 
 def build(name: str, input_shape: tuple[int, ...], num_classes: int, first: nn.Module, seed: int) -> Network:
-    """A network with fresh weights, which depend on the seed alone; `first` standardises its inputs.
-
-    `timm:NAME` and `import:package.module:callable` name networks from elsewhere.
-    """
+    """A network with fresh weights, which depend on the seed alone; `first` standardises its inputs. `timm:NAME` and
+    `import:package.module:callable` name networks from elsewhere."""
     with torch.random.fork_rng(devices=[]):
         torch.random.manual_seed(seed)  # PyTorch's initialisers take no generator
         body, head = _parts(name, input_shape[0], num_classes)

@@ -10,11 +10,9 @@ from fedade.kernels import Affine, scaled
 
 
 class BatchNorm(nn.Module):
-    """Drop-in for `nn.BatchNorm1d/2d/3d` with the same tensor names.
-
-    While training it is PyTorch's own. Otherwise the strategy of the current pass (`fedade.core.normalisation`) says
-    which statistics to use, and nothing is ever written.
-    """
+    """Drop-in for `nn.BatchNorm1d/2d/3d` with the same tensor names. While training it is PyTorch's own. Otherwise the
+    strategy of the current pass (`fedade.core.normalisation`) says which statistics to use, and nothing is ever
+    written."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -55,11 +53,9 @@ def applied(inputs: Tensor, affine: Affine, residual: Tensor | None = None, relu
 
 
 def convert_batch_norms(module: nn.Module) -> nn.Module:
-    """Replace batch normalisation layers of a module by ours, keeping their tensors.
-
-    PyTorch's own, their frozen forms (`FrozenBatchNorm2d`), and timm's, which end in dropout and an activation. Layers
-    without running statistics, and others that only derive from PyTorch's, stay as they are.
-    """
+    """Replace batch normalisation layers of a module by ours, keeping their tensors. PyTorch's own, their frozen forms
+    (`FrozenBatchNorm2d`), and timm's, which end in dropout and an activation. Layers without running statistics, and
+    others that only derive from PyTorch's, stay as they are."""
     for name, child in module.named_children():
         ours = _converted(child)
         if ours is None:

@@ -1,4 +1,4 @@
-"""Convolutions, normalisations and relus as one operation, where the statistics are fixed.
+"""Convolutions, normalisations and relus as one operation, where the statistics are fixed; and residual blocks of them.
 
 With fixed statistics a normalisation layer is a scale and a shift per channel, which are folded into the weights and
 the bias of the convolution before it: the product of a few weights instead of two passes over all activations. What
@@ -6,13 +6,13 @@ follows one another is gathered in a `Chain`, which a GPU runs with few kernels.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedade.core.normalisation import Frozen, current_pass
-from fedade.kernels import Affine, Layer, folded, fused_layers
+from fedade.kernels import Affine, Layer, convolved, folded, fused_layers
 from fedade.models.batch_norm import BatchNorm, applied
 
 
@@ -48,14 +48,6 @@ class Chain:
         return fused_layers(self.layers, [images], self.weights, self.biases, pooled=pooled, tf32=precision == "tf32")
 
 
-@runtime_checkable
-class Chainable(Protocol):
-    """A module made of convolutions that can join a chain."""
-
-    def join(self, chain: Chain, source: int) -> int:
-        """Append its convolutions; returns the number of its output."""
-
-
 class GlobalAverage(nn.Module):
     """Mean over the image plane: `[n, c, h, w]` to `[n, c]`."""
 
@@ -71,15 +63,15 @@ class Layers(nn.Sequential):
             return super().forward(inputs)  # type: ignore[no-untyped-call, no-any-return]
         if not statistics_are_fixed(self):
             return _one_by_one(list(self), inputs)
-        chain, place, layers = Chain(inputs), 0, list(self)
-        while place < len(layers):
-            layer = layers[place]
-            normalised = leading_convolution(layers[place:])
+        chain, layers = Chain(inputs), list(self)
+        while layers:
+            normalised = _leading_convolution(layers)
             if normalised is not None:
                 chain.append(*normalised[:2], chain.last, relu=normalised[2])
-                place += 3 if normalised[2] else 2
+                layers = layers[3 if normalised[2] else 2 :]
                 continue
-            if isinstance(layer, Chainable):
+            layer, *layers = layers
+            if isinstance(layer, BasicBlock):
                 layer.join(chain, chain.last)
             elif not chain.layers:
                 chain = Chain(layer(chain.images))
@@ -87,7 +79,6 @@ class Layers(nn.Sequential):
                 chain = Chain(chain.run(pooled=True))
             else:
                 chain = Chain(layer(chain.run()))
-            place += 1
         return chain.run() if chain.layers else chain.images
 
 
@@ -108,8 +99,59 @@ def statistics_are_fixed(module: nn.Module) -> bool:
     return not module.training and isinstance(current_pass().normalisation, Frozen)
 
 
-def leading_convolution(layers: list[nn.Module]) -> tuple[nn.Conv2d, BatchNorm, bool] | None:
+def _leading_convolution(layers: list[nn.Module]) -> tuple[nn.Conv2d, BatchNorm, bool] | None:
     """The convolution and normalisation that come first, if they do, and whether a relu follows them."""
     if len(layers) < 2 or not isinstance(layers[0], nn.Conv2d) or not isinstance(layers[1], BatchNorm):
         return None
     return layers[0], layers[1], len(layers) > 2 and isinstance(layers[2], nn.ReLU)
+
+
+class Convolution(nn.Conv2d):
+    """A convolution without bias that keeps the size, up to its stride, in the precision in force."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        precision = current_pass().precision
+        if self.training and precision != "bf16":
+            return super().forward(inputs)
+        images = inputs.to(torch.bfloat16) if precision == "bf16" else inputs
+        return convolved(images, self.weight, self.stride[0], tf32=precision == "tf32")
+
+
+def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> Convolution:
+    return Convolution(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut (He et al., 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = convolution(inputs, outputs, stride=stride)
+        self.norm1 = BatchNorm(outputs)
+        self.conv2 = convolution(outputs, outputs)
+        self.norm2 = BatchNorm(outputs)
+        self.shortcut: nn.Module = (
+            nn.Identity()
+            if stride == 1 and inputs == outputs
+            else Layers(convolution(inputs, outputs, 1, stride), BatchNorm(outputs))
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if statistics_are_fixed(self):
+            chain = Chain(inputs)
+            self.join(chain, 0)
+            return chain.run()
+        if self.training:
+            hidden = F.relu(self.norm1(self.conv1(inputs)))
+            return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
+        hidden = self.conv1(inputs)
+        hidden = self.conv2(applied(hidden, self.norm1.affine(hidden), relu=True))
+        # Statistics are asked for in the order in which layers are usually run: the shortcut's come last.
+        return applied(hidden, self.norm2.affine(hidden), self.shortcut(inputs), relu=True)
+
+    def join(self, chain: Chain, source: int) -> int:
+        """Append its convolutions; returns the number of its output."""
+        hidden = chain.append(self.conv1, self.norm1, source)
+        projection = _leading_convolution(list(self.shortcut.children()))
+        shortcut = source if projection is None else chain.append(*projection[:2], source, relu=False)
+        return chain.append(self.conv2, self.norm2, hidden, shortcut)

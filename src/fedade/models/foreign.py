@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
@@ -13,22 +12,20 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.importing import OptionalModule, import_attribute
 from fedade.models.batch_norm import convert_batch_norms
+from fedade.models.image import UnitImages
 
 timm: Any = OptionalModule("timm", "timm")
 
 
 def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
-    """Body and head of the module that `package.module:callable` returns for a number of classes.
-
-    The head is the last linear layer, which must be the last thing that the module computes.
-    """
+    """Body and head of the module that `package.module:callable` returns for a number of classes. The head is the last
+    linear layer, which must be the last thing that the module computes."""
     model = _made(path, num_classes)
     linear = [name for name, child in model.named_modules() if isinstance(child, nn.Linear)]
     if not linear:
         raise FedadeError(f"import:{path} has no linear layer to serve as head")
     head = model.get_submodule(linear[-1])
-    parent, _, leaf = linear[-1].rpartition(".")
-    setattr(model.get_submodule(parent), leaf, nn.Identity())
+    model.set_submodule(linear[-1], nn.Identity())
     return convert_batch_norms(model), head
 
 
@@ -71,29 +68,14 @@ def _made(path: str, *arguments: int) -> nn.Module:
 class Resized(nn.Module):
     """Images of the size that a network takes, whatever size they have."""
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, input_size: tuple[int, int, int]) -> None:
         super().__init__()
-        self.size = size
+        self.size = tuple(input_size[1:])
 
     def forward(self, images: Tensor) -> Tensor:
         if tuple(images.shape[-2:]) == self.size:
             return images
         return F.interpolate(images, self.size, mode="bilinear", antialias=True, align_corners=False)
-
-
-class UnitImages(nn.Module):
-    """Images from 0 to 1 with the mean and deviation that a network was trained with."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, mean: tuple[float, ...], deviation: tuple[float, ...]) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1), persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return (images - self.mean) / self.deviation
 
 
 def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
@@ -103,24 +85,20 @@ def timm_parts(name: str, channels: int, num_classes: int) -> tuple[nn.Module, n
     model.reset_classifier(0)
     body = convert_batch_norms(model)
     described: Mapping[str, Any] = model.pretrained_cfg
-    return (nn.Sequential(Resized(_size(described)), body) if described.get("fixed_input_size") else body), head
+    return (nn.Sequential(Resized(described["input_size"]), body) if described.get("fixed_input_size") else body), head
 
 
 def trained_timm_model(location: str) -> nn.Module:
-    """A timm model with trained weights, which takes images of any size from 0 to 1.
-
-    The weights are timm's own, from its cache or the hub; or those of a file, `NAME?weights=FILE.safetensors`, whose
-    classifier says how many classes there are.
-    """
+    """A timm model with trained weights, which takes images of any size from 0 to 1. The weights are timm's own, from
+    its cache or the hub; or those of a file, `NAME?weights=FILE.safetensors`, whose classifier says how many classes
+    there are."""
     name, question, option = location.partition("?")
     key, _, file = option.partition("=")
     if question and (key != "weights" or not file):
         raise FedadeError(f"timm:{location}: unknown option {option!r}; the one option is ?weights=FILE.safetensors")
     model = _with_file(name, Path(file).expanduser()) if file else _created(name, pretrained=True)
     described = model.pretrained_cfg
-    return nn.Sequential(
-        Resized(_size(described)), UnitImages(tuple(described["mean"]), tuple(described["std"])), model
-    )
+    return nn.Sequential(Resized(described["input_size"]), UnitImages(described["mean"], described["std"]), model)
 
 
 def _with_file(name: str, file: Path) -> Any:
@@ -150,8 +128,3 @@ def _created(name: str, **options: Any) -> Any:
         ) from error
     except RuntimeError as error:
         raise FedadeError(f"timm:{name}: {first_line(error)}; `timm.list_models(pretrained=True)` names all") from error
-
-
-def _size(described: Mapping[str, Any]) -> tuple[int, int]:
-    _, height, width = described["input_size"]
-    return int(height), int(width)

@@ -1,6 +1,8 @@
-"""What a traced pass consists of beside nodes that run as they are: chains of fused layers, and norms of tokens."""
+"""What a traced pass consists of: chains of fused layers, norms of tokens, and nodes that run as they are, whose
+products are in the precision of the pass, too."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,13 +10,27 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
 
 from fedade.core.normalisation import current_pass
-from fedade.kernels import Affine, Layer, convolved, fused_layers, layer_norm, runs_fused
+from fedade.kernels import Affine, convolved, fused_layers, layer_norm, runs_fused
 from fedade.models.batch_norm import applied
 from fedade.models.convolving import statistics_are_fixed
-from fedade.models.halving import ProductsInBf16
 from fedade.models.recognising import RecognisedLayer
+
+_PRODUCTS = frozenset({
+    F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d, F.linear, F.bilinear,
+    F.scaled_dot_product_attention, F.multi_head_attention_forward, torch.matmul, torch.mm, torch.bmm, torch.addmm,
+    torch.baddbmm, torch.einsum, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.mm, Tensor.bmm,
+    Tensor.addmm, Tensor.baddbmm,
+})  # fmt: skip
+_EXACT = frozenset({
+    F.softmax, F.log_softmax, F.layer_norm, F.group_norm, F.batch_norm, F.instance_norm, F.normalize,
+    torch.softmax, torch.log_softmax, torch.exp, torch.log, torch.pow, torch.rsqrt, torch.sum, torch.cumsum,
+    torch.layer_norm, torch.group_norm, torch.batch_norm, torch.norm, torch.var, torch.std, torch.logsumexp,
+    Tensor.softmax, Tensor.log_softmax, Tensor.exp, Tensor.log, Tensor.pow, Tensor.__pow__, Tensor.rsqrt, Tensor.sum,
+    Tensor.cumsum, Tensor.norm, Tensor.var, Tensor.std, Tensor.logsumexp,
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,20 +59,11 @@ class FusedChain:
         shape = images[0].shape
         if self.of_tokens and not runs_fused(images[0]):
             return self._products(module, {node: values[node] for node in given})
-        if self.of_tokens:
-            images = [_as_pixels(tokens) for tokens in images]
-        number = {node: place for place, node in enumerate((*given, *(layer.output for layer in self.layers)))}
-        layers = [
-            Layer(
-                number[layer.source],
-                layer.stride,
-                None if layer.residual is None else number[layer.residual],
-                layer.relu,
-                layer.groups,
-                layer.dilation,
-            )
-            for layer in self.layers
-        ]
+        if self.of_tokens:  # as images of one row
+            images = [one.reshape(len(one), 1, -1, one.shape[-1]).permute(0, 3, 1, 2) for one in images]
+        nodes: tuple[fx.Node | None, ...] = *given, *(layer.output for layer in self.layers)
+        number = {node: place for place, node in enumerate(nodes)}
+        layers = [layer.reading(number[layer.source], number.get(layer.residual)) for layer in self.layers]
         weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
         result = fused_layers(layers, images, weights, biases, tf32=precision == "tf32")
         return result.permute(0, 2, 3, 1).reshape(*shape[:-1], -1) if self.of_tokens else result
@@ -85,7 +92,7 @@ class FusedChain:
             images, tf32 = [read(layer.source)], precision == "tf32"
             if bias is None and added is None and not layer.relu:
                 return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
-            one = Layer(0, layer.stride, None if added is None else 1, layer.relu, layer.groups, layer.dilation)
+            one = layer.reading(0, None if added is None else 1)
             images += [] if added is None else [added]
             offset = weight.new_zeros(len(weight)) if bias is None else bias
             return fused_layers([one], images, [weight], [offset], tf32=tf32)
@@ -109,11 +116,6 @@ class FusedChain:
         return values[self.output]
 
 
-def _as_pixels(tokens: Tensor) -> Tensor:
-    """`[n, ..., channels]` as images of one row."""
-    return tokens.reshape(len(tokens), 1, -1, tokens.shape[-1]).permute(0, 3, 1, 2)
-
-
 @dataclass(frozen=True)
 class TokenNorm:
     """A layer normalisation; what only products read is given in their precision."""
@@ -130,8 +132,7 @@ class TokenNorm:
         tokens = values[source]
         if not runs_fused(tokens):
             with in_precision():
-                plain: Tensor = norm(tokens)
-            return plain
+                return norm(tokens)  # type: ignore[no-any-return]
         # Sums keep the layout of what they add to: what the patches left transposed would be turned before every norm.
         tokens = values[source] = tokens.contiguous()
         low = self.products_read and current_pass().precision == "bf16"
@@ -142,3 +143,28 @@ class TokenNorm:
 def in_precision() -> AbstractContextManager[object]:
     """Products of the layers that run as they are have the precision of the pass, as fused ones do."""
     return ProductsInBf16() if current_pass().precision == "bf16" else nullcontext()
+
+
+class ProductsInBf16(TorchFunctionMode):
+    """While it is on, products round their operands to bf16, and what is sensitive to rounding runs in float32. It
+    follows the lists of `torch.autocast`, which functions under `torch.vmap` pass by: they would run in float32, or
+    refuse a float32 bias beside images in bf16."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in _PRODUCTS:
+            args, kwargs = _cast((args, kwargs), torch.float32, torch.bfloat16)
+        elif func in _EXACT:
+            args, kwargs = _cast((args, kwargs), torch.bfloat16, torch.float32)
+        return func(*args, **(kwargs or {}))
+
+
+def _cast(value: Any, before: torch.dtype, after: torch.dtype) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(after) if value.dtype is before else value
+    if isinstance(value, list | tuple):
+        return [_cast(one, before, after) for one in value]
+    if isinstance(value, dict):
+        return {name: _cast(one, before, after) for name, one in value.items()}
+    return value

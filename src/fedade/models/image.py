@@ -1,4 +1,5 @@
-"""The first layer of every network of images, from stored pixels to normalised floats; and networks of tables."""
+"""Networks of images, the paper's and a small one like these, and of tables; and their first layers, which standardise
+what is stored."""
 
 from collections.abc import Sequence
 
@@ -8,28 +9,9 @@ from torch import Tensor, nn
 from fedade.core.normalisation import current_pass
 from fedade.kernels import normalised_pixels
 from fedade.models.batch_norm import BatchNorm
+from fedade.models.convolving import BasicBlock, GlobalAverage, Layers, convolution
 
 WIDTH = 64
-
-
-class Pixels(nn.Module):
-    """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale).
-
-    Floats pass through the same affine map. Kept inside the network, so that streams stay uint8 wherever they live.
-    """
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, mean: Sequence[float], deviation: Sequence[float], scale: float = 255.0) -> None:
-        super().__init__()
-        # Not persistent: constants of the architecture, not weights that clients could share or move.
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1) * scale, persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1) * scale, persistent=False)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        dtype = torch.bfloat16 if current_pass().precision == "bf16" else self.mean.dtype
-        return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)
 
 
 class Columns(nn.Module):
@@ -37,25 +19,74 @@ class Columns(nn.Module):
 
     mean: Tensor
     deviation: Tensor
+    plane: tuple[int, ...] = ()
+    """Axes after the one that has means and deviations of its own."""
 
-    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float], scale: float = 1.0) -> None:
         super().__init__()
-        # Not persistent, as of pixels: constants of the architecture, not weights that clients could share or move.
-        self.register_buffer("mean", torch.tensor(mean), persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation), persistent=False)
+        for name, values in (("mean", mean), ("deviation", deviation)):
+            # Not persistent: constants of the architecture, not weights that clients could share or move.
+            self.register_buffer(name, torch.tensor(values).view(-1, *self.plane) * scale, persistent=False)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        return (rows - self.mean) / self.deviation
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (inputs - self.mean) / self.deviation
+
+
+class UnitImages(Columns):
+    """Images from 0 to 1 with the mean and deviation that a network was trained with."""
+
+    plane = (1, 1)
+
+
+class Pixels(UnitImages):
+    """uint8 pixels `[n, channels, height, width]` to floats with the given mean and deviation (0..1 scale). Floats pass
+    through the same affine map. Kept inside the network, so that streams stay uint8 wherever they live."""
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float], scale: float = 255.0) -> None:
+        super().__init__(mean, deviation, scale)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        dtype = torch.bfloat16 if current_pass().precision == "bf16" else self.mean.dtype
+        return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)
 
 
 def mlp_body(features: int) -> tuple[nn.Module, int]:
     """Two layers of 64 units with BatchNorm, for tables."""
-    layers = [
-        nn.Linear(features, WIDTH),
-        BatchNorm(WIDTH),
+    first = nn.Linear(features, WIDTH), BatchNorm(WIDTH), nn.ReLU()
+    return nn.Sequential(*first, nn.Linear(WIDTH, WIDTH), BatchNorm(WIDTH), nn.ReLU()), WIDTH
+
+
+def resnet_3block_body(channels: int) -> tuple[nn.Module, int]:
+    """CIFAR networks of the paper: blocks of 32, 64 and 128 channels, about 0.3 M parameters."""
+    body = Layers(
+        convolution(channels, 32),
+        BatchNorm(32),
         nn.ReLU(),
-        nn.Linear(WIDTH, WIDTH),
-        BatchNorm(WIDTH),
+        BasicBlock(32, 32),
+        BasicBlock(32, 64, stride=2),
+        BasicBlock(64, 128, stride=2),
+        GlobalAverage(),
+    )
+    return body, 128
+
+
+def resnet18_body(channels: int) -> tuple[nn.Module, int]:
+    """ResNet-18 for images of 32 and 64 pixels: a 3x3 stem without pooling (He et al., 2016, as used on CIFAR)."""
+    blocks = [BasicBlock(64, 64), BasicBlock(64, 64)]
+    for width in (128, 256, 512):
+        blocks += [BasicBlock(width // 2, width, stride=2), BasicBlock(width, width)]
+    body = Layers(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
+    return body, 512
+
+
+def small_cnn_body(channels: int, width: int = 16) -> tuple[nn.Module, int]:
+    """A stem, one residual block and 2x2 average pooling, for images of 8 to 16 pixels."""
+    body = Layers(
+        convolution(channels, width, stride=2),
+        BatchNorm(width),
         nn.ReLU(),
-    ]
-    return nn.Sequential(*layers), WIDTH
+        BasicBlock(width, 2 * width, stride=2),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+    )
+    return body, 8 * width

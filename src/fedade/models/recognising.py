@@ -1,16 +1,16 @@
-"""Which parts of a module's graph are layers that the fused convolutions know."""
+"""A module's pass as a graph, without what changes nothing, and which parts of it the fused convolutions know."""
 
 import operator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
-from fedade.kernels import Affine, folded
+from fedade.kernels import Affine, Layer, folded
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.graphs import pixel_step
 
 CHANNEL_MULTIPLE = 4
 """Kernels read channels in pieces of so many."""
@@ -24,14 +24,82 @@ Apart = tuple[Tensor, Tensor | None, BatchNorm | None]
 """Weights and bias of a convolution, and the normalisation after it."""
 
 
-class Weights(Protocol):
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(module, BatchNorm) or super().is_leaf_module(module, module_qualified_name)
+
+
+class _Shapes(fx.Interpreter):
+    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, Tensor):
+            n.meta["shape"] = tuple(result.shape)
+        return result
+
+
+def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
+    graph = _Tracer().trace(module)
+    owner = fx.GraphModule(module, graph)
+    graph.eliminate_dead_code()
+    _leave_out_identities(graph, module)
+    _Shapes(owner).run(inputs)
+    graph.owning_module = None  # a graph outlives the tensors that it was traced with
+    return graph
+
+
+def _leave_out_identities(graph: fx.Graph, module: nn.Module) -> None:
+    """Nodes that give what they are given: padding by nothing would be a convolution, and others part layers."""
+    for node in list(graph.nodes):
+        if not _is_identity(node, module):
+            continue
+        (source,) = node.all_input_nodes
+        # Where somebody writes to one of them in place, they may be two tensors.
+        if not any(writes_input(user, module) for user in (*node.users, *source.users)):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+
+
+def _is_identity(node: fx.Node, module: nn.Module) -> bool:
+    if len(node.all_input_nodes) != 1:
+        return False
+    if node.op == "call_module":
+        return type(module.get_submodule(str(node.target))) is nn.Identity
+    if node.op != "call_function":
+        return False
+    if node.target is F.pad:
+        padding = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
+        return isinstance(padding, list | tuple) and not any(padding)
+    return node.target is operator.getitem and _pixel_step(node) == 1
+
+
+def writes_input(node: fx.Node, module: nn.Module) -> bool:
+    """Whether a node that runs as it is writes to what it reads, so that nothing may be put off beyond it."""
+    part = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return bool(
+        getattr(part, "inplace", False)
+        or node.kwargs.get("inplace")
+        or (node.op in ("call_method", "call_function") and (named.endswith("_") or named in ("iadd", "imul", "isub")))
+        or node.target is operator.setitem
+    )
+
+
+class Weights(ABC):
     """Where a layer's weights are, by the names of the module's parts."""
+
+    @abstractmethod
+    def apart(self, module: nn.Module) -> Apart:
+        """Weights, bias and normalisation one by one."""
 
     def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
         """Weights and bias, with those of the normalisation after it if there is one."""
-
-    def apart(self, module: nn.Module) -> Apart:
-        """The same one by one."""
+        weight, bias, norm = self.apart(module)
+        if norm is None:
+            return weight, weight.new_zeros(len(weight)) if bias is None else bias
+        mean = norm.running_mean if bias is None else norm.running_mean - bias
+        return folded(weight, Affine(norm.weight, norm.bias, mean, norm.running_var, norm.eps))
 
 
 @dataclass(frozen=True)
@@ -58,57 +126,36 @@ class RecognisedLayer:
     def reads(self) -> list[fx.Node]:
         return [self.source] if self.residual is None else [self.source, self.residual]
 
+    def reading(self, source: int, residual: int | None) -> Layer:
+        """The layer as kernels know it, of tensors with these numbers."""
+        return Layer(source, self.stride, residual, self.relu, self.groups, self.dilation)
+
 
 @dataclass(frozen=True)
-class Convolved:
-    """The weights of a convolution, with those of the normalisation after it if there is one."""
+class Convolved(Weights):
+    """The weights of a convolution, or of a linear layer as those of a 1x1 convolution."""
 
-    convolution: str
-    norm: str | None
-
-    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        weight, bias, norm = self.apart(module)
-        if norm is None:
-            return weight, weight.new_zeros(len(weight)) if bias is None else bias
-        mean = norm.running_mean if bias is None else norm.running_mean - bias
-        return folded(weight, Affine(norm.weight, norm.bias, mean, norm.running_var, norm.eps))
+    part: str
+    norm: str | None = None
 
     def apart(self, module: nn.Module) -> Apart:
-        convolution: Any = module.get_submodule(self.convolution)
+        part: Any = module.get_submodule(self.part)
         norm: Any = None if self.norm is None else module.get_submodule(self.norm)
-        return convolution.weight, convolution.bias, norm
+        return part.weight[:, :, None, None] if isinstance(part, nn.Linear) else part.weight, part.bias, norm
 
 
 @dataclass(frozen=True)
-class Multiplied:
-    """The weights of a linear layer, as those of a 1x1 convolution."""
-
-    linear: str
-
-    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        weight, bias, _ = self.apart(module)
-        return weight, weight.new_zeros(len(weight)) if bias is None else bias
-
-    def apart(self, module: nn.Module) -> Apart:
-        linear: Any = module.get_submodule(self.linear)
-        return linear.weight[:, :, None, None], linear.bias, None
-
-
-@dataclass(frozen=True)
-class Placed:
+class Placed(Weights):
     """The weights of a 1x1 convolution that puts channels between so many of zeros: shortcuts without parameters."""
 
     channels: int
     before: int
     after: int
 
-    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        like = next(module.parameters())
-        weight = F.pad(torch.eye(self.channels, device=like.device), (0, 0, self.before, self.after))
-        return weight[:, :, None, None], weight.new_zeros(len(weight))
-
     def apart(self, module: nn.Module) -> Apart:
-        return self(module)[0], None, None
+        device = next(module.parameters()).device
+        weight = F.pad(torch.eye(self.channels, device=device), (0, 0, self.before, self.after))
+        return weight[:, :, None, None], None, None
 
 
 def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:
@@ -127,36 +174,26 @@ def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer 
     if not isinstance(part, nn.Conv2d) or len(node.args) != 1 or unknown(part):
         return None
     nodes: tuple[fx.Node, ...] = (node,)
-    norm = None
     follower = _only_user(node)
     if follower is not None and follower.op == "call_module" and isinstance(parts[str(follower.target)], BatchNorm):
-        nodes, norm = (node, follower), str(follower.target)
-    weights = Convolved(str(node.target), norm)
-    return RecognisedLayer(
-        nodes,
-        node.all_input_nodes[0],
-        weights,
-        part.stride[0],
-        groups=part.groups,
-        dilation=part.dilation[0],
-    )
+        nodes = node, follower
+    weights, (source,) = Convolved(*(str(one.target) for one in nodes)), node.all_input_nodes
+    return RecognisedLayer(nodes, source, weights, part.stride[0], groups=part.groups, dilation=part.dilation[0])
 
 
 def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
-    """A product of tokens; one of single vectors is too small to gain anything.
-
-    What is added to it stays outside: a transformer sums in float32 what its layers give in lower precision.
-    """
+    """A product of tokens; one of single vectors is too small to gain anything. What is added to it stays outside: a
+    transformer sums in float32 what its layers give in lower precision."""
     part = parts.get(str(node.target)) if node.op == "call_module" else None
     if not isinstance(part, nn.Linear) or len(node.args) != 1 or type(part).forward is not nn.Linear.forward:
         return None
     sizes = part.in_features, part.out_features
     if any(size % CHANNEL_MULTIPLE for size in sizes) or len(_shape(node.all_input_nodes[0])) < 3:
         return None
-    return RecognisedLayer((node,), node.all_input_nodes[0], Multiplied(str(node.target)), 1, of_tokens=True)
+    return RecognisedLayer((node,), node.all_input_nodes[0], Convolved(str(node.target)), 1, of_tokens=True)
 
 
-def normalises_tokens(node: fx.Node, module: nn.Module) -> bool:
+def is_token_norm(node: fx.Node, module: nn.Module) -> bool:
     """Whether a node is a layer normalisation of the last axis with weights of its own."""
     part = module.get_submodule(str(node.target)) if node.op == "call_module" and len(node.args) == 1 else None
     return (
@@ -169,11 +206,9 @@ def normalises_tokens(node: fx.Node, module: nn.Module) -> bool:
 
 
 def unknown(part: nn.Conv2d) -> str:
-    """Why a convolution cannot be fused; nothing if it can.
-
-    Known are square windows of odd size, padded so that they keep the size up to the stride. Groups and dilation are
-    written as zeros between weights, so that there may be but few of them.
-    """
+    """Why a convolution cannot be fused; nothing if it can. Known are square windows of odd size, padded so that they
+    keep the size up to the stride. Groups and dilation are written as zeros between weights, so that there may be but
+    few of them."""
     size, dilation = part.kernel_size[0], part.dilation[0]
     reach = dilation * (size - 1) + 1
     same = part.padding == "same" and part.stride == (1, 1)
@@ -202,7 +237,7 @@ def _placing(node: fx.Node) -> RecognisedLayer | None:
         return None
     if said.get("mode", "constant") != "constant" or said.get("value"):
         return None
-    step = pixel_step(taken)
+    step = _pixel_step(taken)
     if step is None or len(_shape(taken)) != 4 or shape[1] % CHANNEL_MULTIPLE or _only_user(taken) is None:
         return None
     weights = Placed(_shape(taken)[1], int(padding[4]), int(padding[5]))  # type: ignore[arg-type]
@@ -239,3 +274,14 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 def _shape(node: fx.Node) -> tuple[int, ...]:
     shape: tuple[int, ...] = node.meta.get("shape", ())
     return shape
+
+
+def _pixel_step(node: fx.Node) -> int | None:
+    """s of x[:, :, ::s, ::s]."""
+    if node.target is not operator.getitem or not isinstance(node.args[1], tuple) or len(node.args[1]) != 4:
+        return None
+    everything = slice(None, None, None)
+    *first, rows, columns = node.args[1]
+    if first != [everything, everything] or not isinstance(rows, slice) or rows != columns:
+        return None
+    return rows.step if rows.start in (None, 0) and rows.stop is None and isinstance(rows.step, int) else None

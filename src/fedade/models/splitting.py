@@ -65,14 +65,11 @@ class Unwrapped(nn.Module):
 
 
 def unwrapped(outputs: Any) -> Tensor:
-    for candidate in (outputs, getattr(outputs, "logits", None)):
+    named = outputs.get("logits") if isinstance(outputs, dict) else None
+    first = outputs[0] if isinstance(outputs, tuple | list) and outputs else None
+    for candidate in (outputs, getattr(outputs, "logits", None), named, first):
         if isinstance(candidate, Tensor):
             return candidate
-    if isinstance(outputs, dict) and isinstance(outputs.get("logits"), Tensor):
-        found: Tensor = outputs["logits"]
-        return found
-    if isinstance(outputs, tuple | list) and outputs and isinstance(outputs[0], Tensor):
-        return outputs[0]
     raise FedadeError(
         f"the model returns {type(outputs).__name__}; it must return logits [n, K] or have them as .logits"
     )
@@ -80,12 +77,9 @@ def unwrapped(outputs: Any) -> Tensor:
 
 @torch.no_grad()
 def bring(model: nn.Module, batch: Tensor, head: str | None, unit_pixels: bool = False) -> Brought:
-    """Split a copy of a trained module into body and head; the module itself is never changed.
-
-    The head is the layer called `head`, or else the linear layer that computes the logits, which is found by running
-    the batch. The copy is in float32 and evaluation mode: methods estimate small differences, for which half precision
-    is too coarse.
-    """
+    """Split a copy of a trained module into body and head; the module itself is never changed. The head is the layer
+    called `head`, or else the linear layer that computes the logits, which is found by running the batch. The copy is
+    in float32 and evaluation mode: methods estimate small differences, for which half precision is too coarse."""
     whole = _copied(model, unit_pixels)
     # A model that draws random numbers must not move the caller's.
     with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
@@ -156,9 +150,8 @@ def _first_that_fits(whole: Unwrapped, batch: Tensor, logits: Tensor) -> Brought
             return _split(whole, name, batch, logits)
         except FedadeError as error:
             reasons.append(str(error))
-    absent = f"no linear layer with {logits.shape[1]} outputs ran (is the model exported or quantised?)"
-    reason = reasons[0] if reasons else absent
-    raise FedadeError(f"no head was found: {reason}; pass head= with the name of the module that gives the logits")
+    reasons.append(f"no linear layer with {logits.shape[1]} outputs ran (is the model exported or quantised?)")
+    raise FedadeError(f"no head was found: {reasons[0]}; pass head= with the name of the module that gives the logits")
 
 
 def _linear_layers_that_ran(whole: nn.Module, batch: Tensor, num_classes: int) -> list[str]:
@@ -179,15 +172,12 @@ def _linear_layers_that_ran(whole: nn.Module, batch: Tensor, num_classes: int) -
 def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brought:
     """The network whose head has this name; refused where the two together do not give the module's logits."""
     body, path = deepcopy(whole), f"model.{name}".rstrip(".")
-    parent, _, leaf = path.rpartition(".")
     try:
         head = body.get_submodule(path)
     except AttributeError:
-        known = [
-            child for child, module in whole.get_submodule("model").named_modules() if isinstance(module, nn.Linear)
-        ]
+        known = [child for child, module in whole.model.named_modules() if isinstance(module, nn.Linear)]
         raise FedadeError(f"head={name!r} is not in the model; its linear layers: {', '.join(known[-8:])}") from None
-    setattr(body.get_submodule(parent), leaf, nn.Identity())
+    body.set_submodule(path, nn.Identity())
     holder = nn.ModuleDict({"head": head})  # so that a head which is a normalisation layer itself is converted too
     convert_batch_norms(body)
     head = convert_batch_norms(holder).get_submodule("head")
@@ -195,7 +185,7 @@ def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brough
     name_batch_norms(head, "head")
     body.eval().trace(batch)
     body.by_pixel = torch.backends.mkldnn.is_available() and body.takes_images_by_pixel(batch)  # type: ignore[no-untyped-call]
-    network = Network(type(whole.get_submodule("model")).__name__, body.eval(), head.eval())
+    network = Network(type(whole.model).__name__, body.eval(), head.eval())
     parameters = {
         f"{part}.{key}": value.detach()
         for part, module in (("body", body), ("head", head))

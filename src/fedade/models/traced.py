@@ -6,6 +6,7 @@ recognised runs as it is, in the same precision. The module itself is never chan
 """
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -13,8 +14,7 @@ from torch import Tensor, fx, nn
 
 from fedade.kernels import runs_fused
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
-from fedade.models.graphs import changes_its_input, graph_of
-from fedade.models.recognising import RecognisedLayer, normalises_tokens, recognised_layers, unknown
+from fedade.models.recognising import RecognisedLayer, graph_of, is_token_norm, recognised_layers, unknown, writes_input
 
 Step = fx.Node | FusedChain | TokenNorm
 ROUNDING = 1e-3
@@ -82,10 +82,7 @@ class ForeignBody(nn.Sequential):
 
 def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
     """The pass of a module over such inputs; or None, and why: it cannot be written down, or none of its layers is
-    known.
-
-    A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped.
-    """
+    known. A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped."""
     with torch.no_grad():
         try:
             graph = graph_of(module, inputs)
@@ -101,10 +98,8 @@ def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
 
 
 def forward_traced(plan: TracedPass | None, module: nn.Module, inputs: Tensor) -> Any:
-    """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained.
-
-    Products of tokens gain on a GPU only.
-    """
+    """A pass of the module in the precision in force: by the plan, if there is one, unless it is trained. Products of
+    tokens gain on a GPU only."""
     if plan is not None and not module.training and (plan.convolves or runs_fused(inputs)):
         return plan.run(module, inputs)
     with in_precision():
@@ -150,10 +145,10 @@ def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:
             waiting.append(by_output[node])
         elif node not in inside:
             outputs = {layer.output for layer in waiting}
-            if node.op == "output" or outputs.intersection(node.all_input_nodes) or changes_its_input(node, module):
+            if node.op == "output" or outputs.intersection(node.all_input_nodes) or writes_input(node, module):
                 steps += _cut(waiting)
                 waiting = []
-            normed = normalises_tokens(node, module)
+            normed = is_token_norm(node, module)
             steps.append(TokenNorm(node, multiplied.issuperset(node.users)) if normed else node)
     return steps
 
@@ -174,17 +169,13 @@ def _cut(layers: list[RecognisedLayer]) -> list[FusedChain]:
         if crossed <= ends:
             break
         ends |= crossed
-    chains = [
-        [layer for layer, number in zip(layers, chain_of, strict=True) if number == one] for one in sorted({*chain_of})
-    ]
-    return [FusedChain(tuple(chain)) for chain in chains]
+    chains = groupby(range(len(layers)), chain_of.__getitem__)
+    return [FusedChain(tuple(layers[index] for index in chain)) for _, chain in chains]
 
 
 def _unused_after(steps: tuple[Step, ...]) -> dict[int, list[fx.Node]]:
-    last_use: dict[fx.Node, int] = {}
-    for place, step in enumerate(steps):
-        reads = step.all_input_nodes if isinstance(step, fx.Node) else step.reads()
-        last_use.update(dict.fromkeys(reads, place))
+    reads = [step.all_input_nodes if isinstance(step, fx.Node) else step.reads() for step in steps]
+    last_use = {node: place for place, nodes in enumerate(reads) for node in nodes}
     unused: dict[int, list[fx.Node]] = {}
     for node, place in last_use.items():
         unused.setdefault(place, []).append(node)

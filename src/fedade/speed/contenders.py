@@ -1,14 +1,21 @@
-"""Who is timed: the plain loop, `torch.func`, and the simulator with each of its client maps and precisions."""
+"""Who is timed: the plain loop, `torch.func`, and the simulator with each of its client maps and precisions.
+
+What their work asks for, arithmetic and memory traffic, is counted without running it.
+"""
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedade.client_map import loop
 from fedade.core import tree
@@ -23,8 +30,7 @@ from fedade.engine.steps import Maps, StepBatch, Steps
 from fedade.experiments.settings import ExecutionSettings
 from fedade.kernels import compile_side_by_side
 from fedade.runner.clocks import client_maps
-from fedade.speed.counting import Cost, UnitCosts, plain_costs, simulated_costs, stacked_costs
-from fedade.speed.plain_loop import PlainLoop, TimestepLoop
+from fedade.speed.plain_loop import PlainLoop, PlainModel, TimestepLoop
 from fedade.speed.stacked_loop import StackedLoop
 from fedade.speed.workload import RandomStreams, Work
 
@@ -32,6 +38,77 @@ SEEDS = Seeds(0)
 STEPS_TO_RECORD = 2
 """Timesteps after which everything that is recorded on a GPU has been: work of the first moments, not of every one."""
 Piece = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Floating-point operations, and bytes if every operation reads its inputs and writes its outputs once."""
+
+    flops: float
+    traffic: float
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.flops + other.flops, self.traffic + other.traffic)
+
+    def __rmul__(self, times: float) -> "Cost":
+        return Cost(times * self.flops, times * self.traffic)
+
+
+@dataclass(frozen=True)
+class UnitCosts:
+    """Costs of one client's batch: a pass without gradients, and a step on all parameters."""
+
+    forward: Cost
+    step: Cost
+
+
+def unit_costs(work: Work) -> UnitCosts:
+    """Counted on tensors without contents, in the network's plain form."""
+    with torch.device("meta"):
+        model = PlainModel(work.network()).to("meta").eval()
+        inputs = torch.empty(work.samples, *work.input_shape, dtype=torch.uint8)
+
+    return UnitCosts(_counted(torch.no_grad()(lambda: model(inputs))), _counted(lambda: model(inputs).sum().backward()))
+
+
+def plain_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
+    """Costs of the plain loop: one round, and what a timestep adds to its rounds."""
+    # Two signals; personal steps stop at the features.
+    return _costs(work, unit, 2 + work.personal_epochs)
+
+
+def stacked_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
+    """Costs of the loop with `torch.func`: one pass for both signals, and one for all personal steps."""
+    return _costs(work, unit, 2)
+
+
+def simulated_costs(work: Work, unit: UnitCosts) -> tuple[Cost, Cost]:
+    """Costs of the simulator: one round, and what a timestep adds: observing, which also scores, and scoring after."""
+    return _costs(work, unit, 1, passes_a_timestep=2)
+
+
+def _costs(work: Work, unit: UnitCosts, passes_a_round: int, passes_a_timestep: int = 1) -> tuple[Cost, Cost]:
+    one = work.participants * (passes_a_round * unit.forward + work.joint_epochs * unit.step)
+    return one, (passes_a_timestep * work.clients) * unit.forward
+
+
+class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.num_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            touched = [leaf for leaf in pytree.tree_leaves((args, result)) if isinstance(leaf, Tensor)]
+            self.num_bytes += sum(leaf.numel() * leaf.element_size() for leaf in touched)
+        return result
+
+
+def _counted(function: Callable[[], object]) -> Cost:
+    with FlopCounterMode(display=False) as flops, _Traffic() as traffic:
+        function()
+    return Cost(float(flops.get_total_flops()), float(traffic.num_bytes))
 
 
 @dataclass(frozen=True)
@@ -60,12 +137,7 @@ class Plain:
     def timesteps(self) -> Piece:
         set_multiplication(self.precision)
         plain = self.make(self.work, self.scenario, SEEDS)
-
-        def run() -> None:
-            for timestep in range(1, self.work.timesteps + 1):
-                plain.timestep(timestep)
-
-        return run
+        return lambda: [plain.timestep(number) for number in range(1, self.work.timesteps + 1)]
 
     def pieces(self) -> Pieces:
         plain = self.make(self.work, self.scenario, SEEDS)
@@ -74,20 +146,6 @@ class Plain:
 
     def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
         return (plain_costs if self.make is PlainLoop else stacked_costs)(self.work, unit)
-
-
-@dataclass(frozen=True)
-class InFlower:
-    """The plain client in Flower's simulation, which only runs whole."""
-
-    work: Work
-    device: str
-    precision: Precision
-    name: str = "Flower's simulation"
-    federations: int = 1
-
-    def costs(self, unit: UnitCosts) -> tuple[Cost, Cost]:
-        return plain_costs(self.work, unit)
 
 
 @dataclass(frozen=True)
@@ -105,7 +163,6 @@ class Simulated:
         set_multiplication(self.precision)
         streams = cast(RandomStreams, self.scenario.streams)
         scenario = replace(self._scenario, streams=replace(streams, num_timesteps=sys.maxsize))
-        execution = Captured(compile_side_by_side) if _device(self.scenario) == "cuda" else Direct()
         clock = Clock(
             self.work.method,
             scenario,
@@ -113,16 +170,12 @@ class Simulated:
             SEEDS,
             self.maps,
             more_federations=tuple(Federation(scenario, Seeds(seed)) for seed in range(1, self.federations)),
-            execution=execution,
+            execution=Captured(compile_side_by_side) if _device(self.scenario) == "cuda" else Direct(),
         )
         steps = clock.advance(clock.beginning())
         for _ in range(STEPS_TO_RECORD):
             next(steps)
-
-        def run() -> None:
-            collect(list(islice(steps, self.work.timesteps)))
-
-        return run
+        return lambda: collect(list(islice(steps, self.work.timesteps)))
 
     def pieces(self) -> Pieces:
         method, deployment = self.work.method, self._scenario.deployment
@@ -136,7 +189,6 @@ class Simulated:
             shared = method.begin_server(deployment)
             clients = tree.repeat(method.begin(context_before_first_batch(deployment)), self.work.clients)
             states, plan, _ = steps.observe(clients, shared, batch)
-
         without_gradients = torch.no_grad()
         return Pieces(
             without_gradients(lambda: steps.exchange(states, plan, shared, batch, rows, keys[rows], sizes)),
@@ -161,12 +213,12 @@ def contenders(
 ) -> list[Contender]:
     """The plain loop, `torch.func` (also compiled, if asked), our loop, everything vectorised, and what a run takes by
     itself where that is something else."""
-    device = _device(scenario)
-    known: list[Contender] = [
-        Plain(work, scenario, "tf32" if device == "cuda" else "float32"),
-        *_stacked(work, scenario, precisions[-1], compiled),
-        Simulated("loop", work, scenario, Maps(loop, loop)),
-    ]
+    device, precision = _device(scenario), precisions[-1]
+    known: list[Contender] = [Plain(work, scenario, "tf32" if device == "cuda" else "float32")]
+    for name, compile_it in [("torch.func", False), ("torch.func, compiled", True)][: 1 + compiled]:
+        make = partial(StackedLoop, precision=precision, compiled=compile_it)
+        known.append(Plain(work, scenario, precision, name, make))
+    known.append(Simulated("loop", work, scenario, Maps(loop, loop)))
     together = work.federations if device == "cuda" else 1
     vectorised, chosen = (
         client_maps(ExecutionSettings(client_map=name, device=device), scenario, work.samples, together)
@@ -177,14 +229,6 @@ def contenders(
         if chosen != vectorised:
             known.append(Simulated("auto", work, scenario, chosen, precision, together))
     return known
-
-
-def _stacked(work: Work, scenario: Scenario, precision: Precision, compiled: bool) -> list[Contender]:
-    ways = {"torch.func": False} | ({"torch.func, compiled": True} if compiled else {})
-    return [
-        Plain(work, scenario, precision, name, partial(StackedLoop, precision=precision, compiled=compile_it))
-        for name, compile_it in ways.items()
-    ]
 
 
 def _device(scenario: Scenario) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedade.core.errors import FedadeError
 from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
-from fedade.speed.plain_loop import PlainClient
+from fedade.speed.plain_loop import PlainClient, first_summaries
 from fedade.speed.workload import Work, random_scenario
 
 try:
@@ -42,8 +42,7 @@ class FlowerRun:
 
 def simulated_by_flower(work: Work, device: str, seeds: Seeds) -> FlowerRun:
     """Run the work's timesteps; every client is a node of its own, and workers are processes, one a core."""
-    found = FlowerRun()
-    server = ServerApp()
+    found, server = FlowerRun(), ServerApp()
 
     @server.main()
     def main(grid: Grid, _: Context) -> None:
@@ -65,9 +64,7 @@ def simulated_by_flower(work: Work, device: str, seeds: Seeds) -> FlowerRun:
                 found.rounds.append(time.perf_counter() - begun)
             begun = time.perf_counter()
             answers = _ask(grid, nodes.values(), "evaluate", _told(shared, timestep))
-            reached: dict[int, Any] = {
-                answer.metadata.src_node_id: answer.content["accuracy"]["accuracy"] for answer in answers
-            }
+            reached: dict[int, Any] = {one.metadata.src_node_id: one.content["accuracy"]["accuracy"] for one in answers}
             found.accuracies.append([reached[nodes[client]] for client in range(work.clients)])
             found.scores.append(time.perf_counter() - begun)
 
@@ -105,14 +102,10 @@ def _client_app(work: Work, device: str) -> ClientApp:
 
     def opened(message: Message, context: Context) -> tuple[PlainClient, Tensor, Tensor]:
         """The client as its last message left it, with the shared layers that were sent, and its batch."""
-        scenario, number = _scenario(work, device), int(context.node_config["partition-id"])
-        client = _client(work, device)
-        stored = _tensors(context.state, "kept")
-        deployed = scenario.deployment
-        client.previous = (
-            stored.pop("prediction", torch.full_like(deployed.source_prior, 1 / deployed.num_classes)),
-            stored.pop("feature", deployed.initial_feature),
-        )
+        (scenario, client), number = _worker(work, device), int(context.node_config["partition-id"])
+        stored, deployed = _tensors(context.state, "kept"), scenario.deployment
+        prediction, feature = first_summaries(deployed)
+        client.previous = stored.pop("prediction", prediction), stored.pop("feature", feature)
         client.rate = float(stored.pop("rate", torch.zeros(())))
         client.receive(stored or deployed.parameters)
         client.receive(_tensors(message.content, "shared"))
@@ -121,11 +114,9 @@ def _client_app(work: Work, device: str) -> ClientApp:
         return client, batch.inputs[0], batch.labels[0]
 
     def keep(client: PlainClient, context: Context) -> None:
-        state = client.model.state_dict()
-        own = {name: value for name, value in state.items() if name not in client.shared_names}
-        prediction, feature = client.previous
-        kept = {**own, "prediction": prediction, "feature": feature, "rate": torch.tensor(client.rate)}
-        context.state["kept"] = ArrayRecord(kept)
+        own = {name: value for name, value in client.model.state_dict().items() if name not in client.shared_names}
+        summaries = dict(zip(("prediction", "feature"), client.previous, strict=True))
+        context.state["kept"] = ArrayRecord({**own, **summaries, "rate": torch.tensor(client.rate)})
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
@@ -156,13 +147,8 @@ def _client_app(work: Work, device: str) -> ClientApp:
 
 
 @lru_cache(1)
-def _scenario(work: Work, device: str) -> Scenario:
-    """A worker makes its data once."""
+def _worker(work: Work, device: str) -> tuple[Scenario, PlainClient]:
+    """A worker makes its data and its module once, whichever client it stands for."""
     torch.set_num_threads(1)
-    return random_scenario(work, device)
-
-
-@lru_cache(1)
-def _client(work: Work, device: str) -> Any:
-    """A worker builds its module once, whichever client it stands for."""
-    return PlainClient(work, _scenario(work, device).deployment)
+    scenario = random_scenario(work, device)
+    return scenario, PlainClient(work, scenario.deployment)

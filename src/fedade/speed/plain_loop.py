@@ -7,7 +7,7 @@ softmax, and normalisation statistics stay as deployed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -21,7 +21,8 @@ from fedade.core.network import Network
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.residual import BasicBlock, Convolution
+from fedade.models.convolving import BasicBlock, Convolution
+from fedade.parts.rates import RateBounds
 from fedade.speed.workload import Work
 
 
@@ -35,7 +36,6 @@ class PlainBlock(nn.Module):
         self.shortcut = plainly(block.shortcut)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """relu(two layers + shortcut)."""
         hidden = F.relu(self.norm1(self.conv1(inputs)))
         return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
 
@@ -48,7 +48,6 @@ class PlainModel(nn.Module):
         self.body, self.head = plainly(network.body), plainly(network.head)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits."""
         logits: Tensor = self.head(self.body(inputs))
         return logits
 
@@ -58,9 +57,8 @@ class PlainClient:
 
     def __init__(self, work: Work, deployment: Deployment) -> None:
         self.work, self.model = work, plain_model(deployment)
-        uniform = torch.full_like(deployment.source_prior, 1 / deployment.num_classes)
-        self.previous = uniform, deployment.initial_feature
-        """Mean prediction and mean feature of its last participation."""
+        self.previous = first_summaries(deployment)
+        """Of its last participation."""
         self.rate = 0.0
         shared = deployment.split.is_shared
         self.shared_names = [name for name, _ in self.model.named_parameters() if shared(name)]
@@ -84,20 +82,13 @@ class PlainClient:
 
     @torch.no_grad()
     def accuracy(self, inputs: Tensor, labels: Tensor) -> float:
-        """Of its answers to a batch."""
         return float((self.model(inputs).argmax(-1) == labels).double().mean())
 
     @torch.no_grad()
     def _rate(self, inputs: Tensor) -> float:
         """Learning rate from two signals, with a pass for each, as in the released code."""
-        model, (old_prediction, old_feature) = self.model, self.previous
-        prediction = model(inputs).softmax(-1).mean(0)
-        feature = F.normalize(model.body(inputs), dim=-1).mean(0)
-        self.previous = prediction, feature
-        uncertainty = (1 - F.cosine_similarity(prediction, old_prediction, dim=0)).clamp(0, 1)
-        representation = (1 - F.cosine_similarity(feature, old_feature, dim=0)) / 2
-        bounds = self.work.rate
-        return bounds.low + (bounds.high - bounds.low) * ((uncertainty + representation) / 2).item()
+        before, self.previous = self.previous, summaries(self.model(inputs), self.model.body(inputs))
+        return float(learning_rate(self.work.rate, before, self.previous))
 
 
 class TimestepLoop(ABC):
@@ -127,19 +118,13 @@ class TimestepLoop(ABC):
 
 
 class PlainLoop(TimestepLoop):
-    """100 models, a server, and three nested loops: timesteps, rounds, participants."""
+    """A model per client, a server, and three nested loops: timesteps, rounds, participants."""
 
     def __init__(self, work: Work, scenario: Scenario, seeds: Seeds) -> None:
         super().__init__(work, scenario, seeds)
         self.clients = [PlainClient(work, scenario.deployment) for _ in range(work.clients)]
 
-    @property
-    def rates(self) -> list[float]:
-        """Every client's last one."""
-        return [client.rate for client in self.clients]
-
     def round(self, batch: Batch, timestep: int, number: int) -> None:
-        """Signals, joint steps, average, broadcast to all clients, personal steps."""
         chosen = self.work.exchange_rounds.participants(self.seeds, self.work.clients, timestep)[number].tolist()
         uploads = [self.clients[place].joint(batch.inputs[place]) for place in chosen]
         average = {name: torch.stack([upload[name] for upload in uploads]).mean(0) for name in uploads[0]}
@@ -149,7 +134,6 @@ class PlainLoop(TimestepLoop):
             self.clients[place].personal(batch.inputs[place])
 
     def score(self, batch: Batch) -> NDArray[np.float64]:
-        """Accuracy of every client, one after the other."""
         together = zip(self.clients, batch.inputs, batch.labels, strict=True)
         return np.array([client.accuracy(inputs, labels) for client, inputs, labels in together])
 
@@ -161,14 +145,33 @@ def plain_model(deployment: Deployment) -> PlainModel:
     return model.to(deployment.source_prior.device).eval()
 
 
+def first_summaries(deployment: Deployment) -> tuple[Tensor, Tensor]:
+    """What a client's first batch is compared with."""
+    return torch.full_like(deployment.source_prior, 1 / deployment.num_classes), deployment.initial_feature
+
+
+def summaries(logits: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean prediction and mean feature of a batch."""
+    return logits.softmax(-1).mean(0), F.normalize(features, dim=-1).mean(0)
+
+
+def learning_rate(bounds: RateBounds, before: Sequence[Tensor], now: Sequence[Tensor]) -> Tensor:
+    """From two signals: how far the summaries of a client's batches lie apart."""
+    prediction, feature = (1 - F.cosine_similarity(*pair, dim=0) for pair in zip(now, before, strict=True))
+    return bounds.low + (bounds.high - bounds.low) * (prediction.clamp(0, 1) + feature / 2) / 2
+
+
+def entropy(logits: Tensor) -> Tensor:
+    log_probabilities = F.log_softmax(logits, -1)
+    return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
+
+
 def _descend(model: PlainModel, parameters: Iterable[nn.Parameter], inputs: Tensor, rate: float, epochs: int) -> None:
     """Full-batch SGD on the entropy of the predictions."""
     optimiser = torch.optim.SGD(parameters, lr=rate)
     for _ in range(epochs):
-        log_probabilities = F.log_softmax(model(inputs), -1)
-        loss = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        entropy(model(inputs)).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
@@ -17,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 from fedade.core.precision import Precision
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
-from fedade.speed.plain_loop import TimestepLoop, plain_model
+from fedade.speed.plain_loop import TimestepLoop, entropy, first_summaries, learning_rate, plain_model, summaries
 from fedade.speed.workload import Work
 
 Stacked = dict[str, Tensor]
@@ -31,38 +30,33 @@ class StackedLoop(TimestepLoop):
     ) -> None:
         super().__init__(work, scenario, seeds)
         self.precision = precision
-        deployment = scenario.deployment
-        model = plain_model(deployment)
+        model = plain_model(scenario.deployment)
         self.body, self.head = model.body, model.head
-        self.fixed = {name.removeprefix("body."): value for name, value in model.named_buffers()}
-        parameters = {name: value.detach() for name, value in model.named_parameters()}
-        self.shared = {name[5:]: value for name, value in parameters.items() if name.startswith("body.")}
-        own = {name[5:]: value for name, value in parameters.items() if name.startswith("head.")}
+        self.fixed = dict(self.body.named_buffers())
+        self.shared, own = (dict(part.requires_grad_(False).named_parameters()) for part in (self.body, self.head))
         self.own = {name: value.repeat(work.clients, *[1] * value.ndim) for name, value in own.items()}
-        first = torch.full_like(deployment.source_prior, 1 / deployment.num_classes), deployment.initial_feature
-        self.previous = tuple(value.repeat(work.clients, 1) for value in first)
-        """Mean prediction and mean feature of every client's last participation."""
+        self.previous = tuple(value.repeat(work.clients, 1) for value in first_summaries(scenario.deployment))
+        """Of every client's last participation."""
         self.rates = self.previous[0].new_zeros(work.clients)
 
         def program(function: Callable[..., Any], *dims: int | None) -> Callable[..., Any]:
             mapped = vmap(function, dims)
             return torch.compile(mapped, dynamic=False) if compiled else mapped
 
-        self._observe = program(self._observed, None, 0, 0, 0, 0)
+        self._observe = program(self._observed, None, 0, 0, 0)
         self._joint = program(self._jointly, None, 0, 0, 0)
         self._personal = program(self._personally, None, 0, 0, 0)
         self._answer = program(self._logits, None, 0, 0)
 
     @torch.no_grad()
     def round(self, batch: Batch, timestep: int, number: int) -> None:
-        """Signals, joint steps, average, personal steps; who takes part is computed side by side."""
         drawn = self.work.exchange_rounds.participants(self.seeds, self.work.clients, timestep)[number]
         chosen = torch.as_tensor(drawn, device=self.rates.device)
         inputs = batch.inputs[chosen]
         own = {name: value[chosen] for name, value in self.own.items()}
-        rates, *summaries = self._observe(self.shared, own, inputs, *(value[chosen] for value in self.previous))
+        rates, found = self._observe(self.shared, own, inputs, tuple(value[chosen] for value in self.previous))
         self.rates[chosen] = rates
-        for kept, summary in zip(self.previous, summaries, strict=True):
+        for kept, summary in zip(self.previous, found, strict=True):
             kept[chosen] = summary
         shared, own = self._joint(self.shared, own, inputs, rates)
         self.shared = {name: value.mean(0) for name, value in shared.items()}
@@ -71,7 +65,6 @@ class StackedLoop(TimestepLoop):
 
     @torch.no_grad()
     def score(self, batch: Batch) -> NDArray[np.float64]:
-        """Accuracy of every client, all at once."""
         logits = self._answer(self.shared, self.own, batch.inputs)
         hits: NDArray[np.float64] = (logits.argmax(-1) == batch.labels).double().mean(-1).cpu().numpy()
         return hits
@@ -88,40 +81,26 @@ class StackedLoop(TimestepLoop):
         return logits
 
     def _observed(
-        self, shared: Stacked, own: Stacked, inputs: Tensor, old_prediction: Tensor, old_feature: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, shared: Stacked, own: Stacked, inputs: Tensor, before: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Learning rate from two signals; the summaries they come from."""
         features = self._features(shared, inputs)
-        prediction = functional_call(self.head, own, (features,)).softmax(-1).mean(0)
-        feature = F.normalize(features, dim=-1).mean(0)
-        uncertainty = (1 - F.cosine_similarity(prediction, old_prediction, dim=0)).clamp(0, 1)
-        representation = (1 - F.cosine_similarity(feature, old_feature, dim=0)) / 2
-        bounds = self.work.rate
-        return bounds.low + (bounds.high - bounds.low) * (uncertainty + representation) / 2, prediction, feature
+        now = summaries(functional_call(self.head, own, (features,)), features)
+        return learning_rate(self.work.rate, before, now), now
 
     def _jointly(self, shared: Stacked, own: Stacked, inputs: Tensor, rate: Tensor) -> tuple[Stacked, Stacked]:
-        def loss(shared: Stacked, own: Stacked) -> Tensor:
-            return _entropy(self._logits(shared, own, inputs))
-
+        gradients = grad(lambda shared, own: entropy(self._logits(shared, own, inputs)), (0, 1))
         for _ in range(self.work.joint_epochs):
-            of_shared, of_own = grad(loss, (0, 1))(shared, own)
+            of_shared, of_own = gradients(shared, own)
             shared, own = _stepped(shared, of_shared, rate), _stepped(own, of_own, rate)
         return shared, own
 
     def _personally(self, shared: Stacked, own: Stacked, inputs: Tensor, rate: Tensor) -> Stacked:
         features = self._features(shared, inputs)
-
-        def loss(own: Stacked) -> Tensor:
-            return _entropy(functional_call(self.head, own, (features,)))
-
+        gradients = grad(lambda own: entropy(functional_call(self.head, own, (features,))))
         for _ in range(self.work.personal_epochs):
-            own = _stepped(own, grad(loss)(own), rate)
+            own = _stepped(own, gradients(own), rate)
         return own
-
-
-def _entropy(logits: Tensor) -> Tensor:
-    log_probabilities = F.log_softmax(logits, -1)
-    return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
 
 
 def _stepped(parameters: Stacked, gradients: Stacked, rate: Tensor) -> Stacked:

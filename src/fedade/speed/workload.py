@@ -23,7 +23,6 @@ from fedade.parts.training import ReferenceDraws
 
 POOL = 2_000
 """Different images; more would not change the time."""
-
 REFERENCE = 500
 """Images of the labelled reference set."""
 
@@ -108,23 +107,19 @@ class RandomStreams:
 def random_scenario(work: Work, device: str) -> Scenario:
     """A deployment with random weights and the streams that follow it."""
     seeds = Seeds(0)
-    images = seeds.generator("images").integers(0, 256, (POOL, *work.input_shape), dtype=np.uint8)
-    labels = seeds.generator("labels").integers(0, work.num_classes, POOL)
-    rows = seeds.generator("rows").integers(0, POOL, (work.timesteps, work.clients, work.samples))
-    streams = RandomStreams(
-        torch.from_numpy(images).to(device),
-        torch.from_numpy(labels).to(device),
-        torch.from_numpy(rows).to(device),
-        work.num_classes,
-        work.timesteps,
+    drawn = (
+        seeds.generator("images").integers(0, 256, (POOL, *work.input_shape), dtype=np.uint8),
+        seeds.generator("labels").integers(0, work.num_classes, POOL),
+        seeds.generator("rows").integers(0, POOL, (work.timesteps, work.clients, work.samples)),
     )
+    images, labels, rows = (torch.from_numpy(values).to(device) for values in drawn)
     network = work.network()
     uniform = torch.full((work.num_classes,), 1 / work.num_classes)
     deployment = Deployment(
         network=network,
         split=Split(),
         parameters=_plausible(network.initial_parameters(), seeds),
-        reference=Reference(torch.from_numpy(images[:REFERENCE]), torch.from_numpy(labels[:REFERENCE])),
+        reference=Reference(images[:REFERENCE], labels[:REFERENCE]),
         confusion=0.5 * torch.eye(work.num_classes) + 0.5 * uniform,
         source_prior=uniform,
         mean_prediction=uniform,
@@ -132,7 +127,7 @@ def random_scenario(work: Work, device: str) -> Scenario:
         temperature=torch.ones(()),
         accuracy=torch.zeros(()),
     )
-    return Scenario(deployment.to(device), streams)
+    return Scenario(deployment.to(device), RandomStreams(images, labels, rows, work.num_classes, work.timesteps))
 
 
 def _plausible(parameters: dict[str, Tensor], seeds: Seeds) -> dict[str, Tensor]:

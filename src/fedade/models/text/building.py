@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,8 +13,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
 from fedade.core.network import Network
 from fedade.core.tokens import PADDING
-from fedade.models.text.parts import NAME as CAUSAL
-from fedade.models.text.parts import Body, Head, causal_attention, freeze
+from fedade.models.text.parts import CAUSAL, Body, Head, causal_attention, freeze
 
 transformers: Any = OptionalModule("transformers", "text")
 peft: Any = OptionalModule("peft", "text")
@@ -40,10 +40,8 @@ class Adapters:
 
 
 def text_network(name: str, model: Any, num_classes: int, adapters: Adapters) -> Network:
-    """The network of a causal language model; new tensors come from PyTorch's generator.
-
-    Refused where calling the layers one by one is not what the model itself does.
-    """
+    """The network of a causal language model; new tensors come from PyTorch's generator. Refused where calling the
+    layers one by one is not what the model itself does."""
     decoder, layers = _decoder(name, model)
     probe, expected = _probed(model, decoder)
     shared = _shared_layers(name, adapters, len(layers))
@@ -56,22 +54,13 @@ def text_network(name: str, model: Any, num_classes: int, adapters: Adapters) ->
     transformers.AttentionInterface.register(CAUSAL, causal_attention)
     model.set_attn_implementation(CAUSAL)
     classifier = nn.Linear(expected.shape[-1], num_classes, device=expected.device)
-    numbered = dict(enumerate(layers))
-    body = Body(
-        model.get_input_embeddings(),
-        {number: layer for number, layer in numbered.items() if number < adapters.first_layer},
-        {number: layer for number, layer in numbered.items() if adapters.first_layer <= number < shared},
-        decoder.rotary_emb,
-        classifier.in_features,
-        described,
+    below, lower, upper = (
+        {number: layers[number] for number in range(*ends)}
+        for ends in pairwise((0, adapters.first_layer, shared, len(layers)))
     )
-    head = Head(
-        {number: layer for number, layer in numbered.items() if number >= shared},
-        decoder.rotary_emb,
-        decoder.norm,
-        classifier,
-        described,
-    )
+    rotary = decoder.rotary_emb
+    body = Body(model.get_input_embeddings(), below, lower, rotary, classifier.in_features, described)
+    head = Head(upper, rotary, decoder.norm, classifier, described)
     _check_probe(name, body.eval(), head.eval(), probe, expected)
     return Network(name, body, head)
 

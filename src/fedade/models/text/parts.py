@@ -19,9 +19,8 @@ from fedade.core.tokens import PADDING
 
 ENCODED_AT_ONCE = 64
 """Texts of one pass through the layers below the adapters."""
-
-NAME = "fedade-causal"
-"""Under which models find it (`transformers.AttentionInterface`)."""
+CAUSAL = "fedade-causal"
+"""Under which models find `causal_attention` (`transformers.AttentionInterface`)."""
 
 
 def freeze(module: nn.Module, scales_persist: bool) -> None:
@@ -33,12 +32,20 @@ def freeze(module: nn.Module, scales_persist: bool) -> None:
             child.register_buffer(name, parameter.detach(), persistent=scale and scales_persist)
 
 
-class FrozenBase(nn.Module):
-    """A module part of whose weights are a frozen base, in the precision that it computes in."""
+class DecoderLayers(nn.Module):
+    """Decoder layers by their number in the model; most of their weights are a frozen base."""
+
+    def __init__(self, layers: Mapping[int, nn.Module], rotary: nn.Module, width: int, described: str) -> None:
+        super().__init__()
+        self.width = width
+        """Size of a hidden state."""
+        self.layers = nn.ModuleDict({str(number): layer for number, layer in layers.items()})
+        self.rotary = rotary
+        self.described = described
 
     def based(self) -> Iterable[nn.Module]:
-        """The modules that hold the base."""
-        raise NotImplementedError
+        """The modules that hold the base; rotary frequencies are constants, and stay exact."""
+        return (self.layers,)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -72,22 +79,6 @@ class FrozenBase(nn.Module):
         memo[id(self)] = copied
         copied.__dict__.update(deepcopy(self.__dict__, memo))
         return copied
-
-
-class DecoderLayers(FrozenBase):
-    """Decoder layers by their number in the model."""
-
-    def __init__(self, layers: Mapping[int, nn.Module], rotary: nn.Module, width: int, described: str) -> None:
-        super().__init__()
-        self.width = width
-        """Size of a hidden state."""
-        self.layers = nn.ModuleDict({str(number): layer for number, layer in layers.items()})
-        self.rotary = rotary
-        self.described = described
-
-    def based(self) -> Iterable[nn.Module]:
-        """The layers; rotary frequencies are constants, and stay exact."""
-        return (self.layers,)
 
     def __repr__(self) -> str:
         """What models are stored under: which base and which adapters, not how libraries print them."""
@@ -135,9 +126,8 @@ class Body(DecoderLayers):
         return self._through(self.layers, hidden).masked_fill(~present[..., None], 0)
 
     def _encoded(self, tokens: Tensor) -> Tensor:
-        present = tokens != PADDING
         hidden = self._through(self.below, self.embedding(tokens.clamp(min=0)))
-        return hidden.masked_fill(~present[..., None], 0)
+        return hidden.masked_fill((tokens == PADDING)[..., None], 0)
 
 
 class Head(DecoderLayers):
@@ -173,10 +163,8 @@ def causal_attention(
     scaling: float | None = None,
     **_others: Any,
 ) -> tuple[Tensor, None]:
-    """softmax(q kᵀ · scale) v over this and earlier tokens: `[n, heads, L, d]` to `[n, L, heads, d]`.
-
-    Several query heads may share one key and value head. The softmax is in float32 where the rest is bf16.
-    """
+    """softmax(q kᵀ · scale) v over this and earlier tokens: `[n, heads, L, d]` to `[n, L, heads, d]`. Several query
+    heads may share one key and value head. The softmax is in float32 where the rest is bf16."""
     samples, heads, length, width = query.shape
     grouped = query.reshape(samples, key.shape[1], heads // key.shape[1], length, width)
     scores = grouped @ key.unsqueeze(2).transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)

@@ -24,20 +24,12 @@ huggingface_hub: Any = OptionalModule("huggingface_hub", "text")
 transformers_logging: Any = OptionalModule("transformers.utils.logging", "text")
 
 _LOADING_ERRORS = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    SafetensorError,
-    struct.error,
-)
+    OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, SafetensorError, struct.error,
+)  # fmt: skip
 """What `transformers` raises for weights that are absent, broken or of an unknown kind."""
 
 _PUBLISHED = ["*.json", "*.safetensors", "*.model", "*.txt"]
 """Files of a model on the hub that are read: no weights that would be unpickled."""
-
 _PROBE = "Paris is the capital of France."
 
 
@@ -57,31 +49,24 @@ class PretrainedTokeniser:
 
 
 def load_model(name: str) -> Any:
-    with _told(name, "weights"), _quiet():
-        # Safetensors only: other weights would be unpickled.
-        return transformers.AutoModelForCausalLM.from_pretrained(
-            _source(name), dtype=torch.float32, use_safetensors=True
-        )
+    with _loading(name, "weights"):
+        load = transformers.AutoModelForCausalLM.from_pretrained
+        return load(_source(name), dtype=torch.float32, use_safetensors=True)  # others would be unpickled
 
 
 def load_tokeniser(name: str) -> PretrainedTokeniser:
-    with _told(name, "tokeniser"), _quiet():
+    with _loading(name, "tokeniser"):
         source = _source(name)
         config = transformers.AutoConfig.from_pretrained(source)
-        return PretrainedTokeniser(transformers.AutoTokenizer.from_pretrained(source), _context(config))
-
-
-def _context(config: Any) -> int:
-    """Positions that the model knows; those with a sliding window are read within it, where it makes no difference."""
-    window = getattr(config, "sliding_window", None)
-    return int(min(config.max_position_embeddings, window or config.max_position_embeddings))
+        positions = config.max_position_embeddings
+        # Models with a sliding window are read within it, where it makes no difference.
+        context = int(min(positions, getattr(config, "sliding_window", None) or positions))
+        return PretrainedTokeniser(transformers.AutoTokenizer.from_pretrained(source), context)
 
 
 def _source(name: str) -> str:
-    """The folder that `transformers` reads.
-
-    Folders and files are looked for as given, then among the weights in our cache, then on the hub or in its cache.
-    """
+    """The folder that `transformers` reads. Folders and files are looked for as given, then among the weights in our
+    cache, then on the hub or in its cache."""
     for path in (Path(name).expanduser(), cache_dir() / "weights" / name):
         if path.is_file() and path.suffix == ".gguf":
             return str(_converted(path))
@@ -135,9 +120,18 @@ def _digest(path: Path, ends: int = 2**22) -> str:
 
 
 @contextmanager
-def _told(name: str, what: str) -> Iterator[None]:
+def _loading(name: str, what: str) -> Iterator[None]:
+    """Errors in one line, and none of the library's own bars and remarks: progress is the command line's to show."""
     try:
-        yield
+        level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            transformers_logging.set_verbosity(level)
+            if bars:
+                transformers_logging.enable_progress_bar()
     except ImportError as error:
         raise FedadeError(
             f"hf:{name}: {first_line(error)}; install what it needs with: pip install 'fedade[text]'"
@@ -147,17 +141,3 @@ def _told(name: str, what: str) -> Iterator[None]:
             f"hf:{name}: its {what} cannot be loaded ({first_line(error)}); "
             "give a local folder with safetensors and tokeniser, a GGUF file, or a hub name that can be downloaded"
         ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's own bars and remarks: progress is the command line's to show."""
-    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
