@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedade.core.method import Deployment, Shared
-from fedade.methods.fed_ade_plus.class_moments import LayerGroup, expected_under, layer_groups
+from fedade.methods.fed_ade_plus.class_moments import LayerGroup, expected_under, layer_groups, measured_once
 from fedade.methods.fed_ade_plus.conditions import FEWEST_SAMPLES, NEW, Residual, positive
 from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
@@ -50,12 +50,9 @@ def can_share(deployment: Deployment) -> bool:
     return layer_groups(deployment)[0].recognises
 
 
+@measured_once
 def deviation(deployment: Deployment) -> Float[Tensor, "2 C"]:
     """How much a sample's moments vary under the source prior: the unit of all that is exchanged."""
-    return deployment.constant(_deviation)
-
-
-def _deviation(deployment: Deployment) -> Tensor:
     spreads = [expected_under(deployment.source_prior, group.moments).spread for group in layer_groups(deployment)]
     return positive(torch.cat(spreads, -1)).sqrt()
 
@@ -86,22 +83,15 @@ def beside_own(deployment: Deployment, own: Residuals, shared: Shared, memory: f
 
 
 def own_of(found: Residuals, before: Residuals, number: int) -> Residuals:
-    """The client's own conditions of those `beside_own`; a common one that a batch came in takes the least known place.
-
-    The condition that a batch came in is the one whose residual moved.
-    """
-    moved = (found[0].size != before[0].size).flatten(1).any(-1)
+    """The client's own conditions of those `beside_own`; a common one that a batch came in takes the least known."""
+    moved = (found[0].size != before[0].size).flatten(1).any(-1)  # the condition that the batch came in
     place = moved.to(torch.int64).argmax(-1, keepdim=True)
     own = Residual(*(values[:number] for values in found[0]))
     least = own.samples.mean((-2, -1)).argmin(-1, keepdim=True)
     here = (torch.arange(number, device=least.device) == least) & (place >= number)
-    kept = Residual(
-        *(
-            torch.where(here[:, None, None], values.index_select(0, place), mine)
-            for values, mine in zip(found[0], own, strict=True)
-        )
-    )
-    return (kept, *found[1:])
+    pairs = zip(found[0], own, strict=True)
+    kept = (torch.where(here[:, None, None], values.index_select(0, place), mine) for values, mine in pairs)
+    return (Residual(*kept), *found[1:])
 
 
 def reported(deployment: Deployment, unsent: Report, corrected: Corrected, prior: Tensor, least: int) -> Report:
@@ -132,11 +122,8 @@ def _clipped(residual: Float[Tensor, "2 C"]) -> Float[Tensor, "2 C"]:
 
 
 def merged(deployment: Deployment, shared: Shared, reports: Report) -> tuple[Shared, Int[Tensor, " P"]]:
-    """What the server knows after some reports, one after the other, and the place of the condition of each.
-
-    Which condition it is the recognising layers say. Reports without samples, and those that are no numbers, change
-    nothing.
-    """
+    """What the server knows after some reports, one after the other, and the place of each one's condition, which the
+    recognising layers say. Reports without samples, and those that are no numbers, change nothing."""
     recognising = len(layer_groups(deployment)[0].layer_of_channel)
     sizes, samples = shared[SIZES].float(), shared[SAMPLES] * LASTING
     numbers, places = torch.arange(len(samples), device=samples.device), []
