@@ -82,10 +82,7 @@ def of_condition(past: Residual, squares: Float[Tensor, "M B 1"], found: Recogni
 
 
 def own_or_common(
-    past: Residual,
-    squares: Float[Tensor, "M B 1"],
-    widths: Float[Tensor, " M"],
-    evidence: Sequence[Evidence],
+    past: Residual, squares: Float[Tensor, "M B 1"], widths: Float[Tensor, " M"], evidence: Sequence[Evidence]
 ) -> tuple[Residual, Tensor]:
     """What a layer that recognises nothing itself goes on from, and how far it is.
 
