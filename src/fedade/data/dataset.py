@@ -172,11 +172,9 @@ FORMAT_VERSION = 1
 
 
 def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache: Path) -> Dataset:
-    """The dataset with inputs `[N, L]`, int32, padded on the right; L is its longest text, at most `max_tokens`.
-
-    A longer text loses the words that are farthest from what it is about. The rows are memory-mapped from a file
-    that is named by the texts, the tokeniser and the limit.
-    """
+    """The dataset with inputs `[N, L]`, int32, padded on the right; L is its longest text, at most `max_tokens`. A
+    longer text loses the words that are farthest from what it is about. The rows are memory-mapped from a file that is
+    named by the texts, the tokeniser and the limit."""
     parts = (dataset.train, dataset.test)
     content = [[part.texts, part.focus, part.questions] for part in parts]
     identity = json.dumps([FORMAT_VERSION, tokeniser.fingerprint, max_tokens, content])

@@ -7,10 +7,9 @@ import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from fedade.core.errors import FedadeError
@@ -18,8 +17,7 @@ from fedade.core.errors import FedadeError
 FileVerdict = Literal["verified", "altered", "unknown"]
 
 
-@dataclass(frozen=True)
-class PublishedFile:
+class PublishedFile(NamedTuple):
     """A file as its authors released it: its size and its digest, written `algorithm:hex`."""
 
     size: int
@@ -82,8 +80,7 @@ BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(NamedTuple):
     """A public archive: where it is, its digest (`algorithm:hex`) and the folder it unpacks to."""
 
     url: str

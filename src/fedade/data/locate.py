@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
@@ -26,8 +25,7 @@ class Reader(Protocol):
         """The dataset in the folder."""
 
 
-@dataclass(frozen=True)
-class DiskLayout:
+class DiskLayout(NamedTuple):
     """One way in which a dataset is known to lie on disk."""
 
     folders: tuple[str, ...]
@@ -37,8 +35,7 @@ class DiskLayout:
     reader: Reader
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """A folder that holds a dataset, the data folder it lies in, and the reader that understands it."""
 
     root: Path

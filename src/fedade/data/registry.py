@@ -114,11 +114,9 @@ OWN_DATA: Mapping[str, Callable[[str, str], Dataset]] = {
 
 
 def describe(data_dir: Path | None = None) -> list[dict[str, Any]]:
-    """One entry per known dataset: `name`, `classes`, `examples`, `status`, `where` and `remark`.
-
-    The status is `found`, `partial`, `missing` or `damaged`; no image is decoded to find out.
-    Examples are the images of the whole dataset, or its facts.
-    """
+    """One entry per known dataset: `name`, `classes`, `examples`, `status`, `where` and `remark`. The status is
+    `found`, `partial`, `missing` or `damaged`; no image is decoded to find out. Examples are the images of the whole
+    dataset, or its facts."""
     return [{"name": name, **spec.entry(data_dir)} for name, spec in DATASETS.items()]
 
 

@@ -1,7 +1,6 @@
 """Methods held against each other: average ranks, shares of the oracle's gain, paired differences, costs."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -81,8 +80,7 @@ class OracleShare(NamedTuple):
     scenarios: int
 
 
-@dataclass(frozen=True)
-class ComparedRow:
+class ComparedRow(NamedTuple):
     """A row over all scenarios of a comparison; means are over the cells that it finished."""
 
     row: Key
@@ -99,8 +97,7 @@ class ComparedRow:
     megabytes: float | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """All rows, and on how much the numbers rest."""
 
     contenders: tuple[ComparedRow, ...]

@@ -4,8 +4,8 @@ and column, with means over whatever else tells them apart."""
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -121,8 +121,7 @@ def outcome(line: Line) -> Outcome:
     return Outcome(labels, result, row_labels=tuple(line.get("row_labels", "").split()))
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """What one row reached in one column."""
 
     values: Mapping[ScenarioSeed, float]

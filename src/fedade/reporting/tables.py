@@ -86,14 +86,8 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
 
     def cell(scenario: Key, row: Key) -> TableCell:
         entry = grid.entry(scenario, row)
-        return TableCell(
-            value=entry.mean,
-            deviation=entry.deviation,
-            count=len(entry.accuracies),
-            paper=published(suite, {**dict(scenario), **dict(row)}),
-            status=_status(entry),
-            best=row in best[scenario],
-        )
+        paper, count, marked = published(suite, dict(scenario + row)), len(entry.accuracies), row in best[scenario]
+        return TableCell(entry.mean, entry.deviation, count=count, paper=paper, status=_status(entry), best=marked)
 
     rows = tuple(
         TableRow(titles[row], tuple(cell(scenario, row) for scenario in grid.scenarios), row in grid.oracles)

@@ -69,9 +69,7 @@ def corrected_pass(
     passed: Tensor | None = None,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
-
-    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected.
-    """
+    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected."""
     network, moments = deployment.network, reference_moments(deployment)
     normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed

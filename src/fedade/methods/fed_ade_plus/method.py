@@ -29,15 +29,10 @@ from fedade.maths.priors.reweighting import apply_temperature, reweight
 from fedade.methods.fed_ade_plus import corrected_normalisation as normalising
 from fedade.methods.fed_ade_plus import regimes
 from fedade.methods.fed_ade_plus.class_moments import FEATURES, layer_groups, plain_layers, reference_moments
-from fedade.methods.fed_ade_plus.corrected_normalisation import (
-    FEATURE_BIAS,
-    Corrected,
-    corrected_pass,
-    uncorrected_bias,
-)
+from fedade.methods.fed_ade_plus.conditions import Report
+from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected, corrected_pass, uncorrected_bias
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
-from fedade.methods.fed_ade_plus.shared_conditions import Report
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
@@ -275,7 +270,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         temperature = deployment.temperature * (1 + self.softening * corrected.trust)
         probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
         expected_error = 1 - probabilities.amax(-1).mean()
-        allowance = self.allowance * (FEATURE_BIAS if self._reads_features(deployment) else bias)
+        allowance = self.allowance * (normalising.FEATURE_BIAS if self._reads_features(deployment) else bias)
         return regimes.read(
             known,
             probabilities,
