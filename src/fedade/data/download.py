@@ -23,10 +23,6 @@ class PublishedFile(NamedTuple):
     size: int
     digest: str
 
-    @property
-    def algorithm(self) -> str:
-        return self.digest.partition(":")[0]
-
 
 def published_files(listing: str) -> dict[str, PublishedFile]:
     """Files by name, from a line for each: its size, its digest and its name."""
@@ -34,7 +30,9 @@ def published_files(listing: str) -> dict[str, PublishedFile]:
     return {name: PublishedFile(int(size), digest) for size, digest, name in lines}
 
 
-def file_digest(path: Path, algorithm: str = "sha256") -> str:
+def file_digest(path: Path, like: str = "sha256") -> str:
+    """A file's digest by the same algorithm as another, both written `algorithm:hex`."""
+    algorithm = like.partition(":")[0]
     with path.open("rb") as file:
         # Some authors publish md5 only; it guards against damage here, not against an adversary.
         hasher = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
@@ -47,7 +45,7 @@ def verdict(path: Path, published: Mapping[str, PublishedFile]) -> FileVerdict:
     release = published.get(path.name)
     if release is None:
         return "unknown"
-    if file_digest(path, release.algorithm) == release.digest:
+    if file_digest(path, release.digest) == release.digest:
         return "verified"
     return "altered" if path.stat().st_size == release.size else "unknown"
 
@@ -57,7 +55,7 @@ def refuse_altered(path: Path, published: Mapping[str, PublishedFile]) -> None:
     if verdict(path, published) == "altered":
         release = published[path.name]
         raise FedadeError(
-            f"{path} was altered: its checksum is {file_digest(path, release.algorithm)}, "
+            f"{path} was altered: its checksum is {file_digest(path, release.digest)}, "
             f"the published one is {release.digest}; replace it with a fresh copy"
         )
 
@@ -121,7 +119,7 @@ def download(archive: Archive, target: Path, progress: DownloadProgress | None =
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as working:
             received = Path(working) / archive.url.rpartition("/")[2]
             _receive(archive.url, received, progress)
-            actual = file_digest(received, archive.digest.partition(":")[0])
+            actual = file_digest(received, archive.digest)
             if actual != archive.digest:
                 raise FedadeError(
                     f"{archive.url} arrived altered: its checksum is {actual}, "

@@ -113,14 +113,10 @@ def _pivot(spec: TableSpec, lines: Sequence[Line], value: str) -> Pivot:
 def _columns(spec: TableSpec, pivot: Pivot) -> dict[str, str]:
     """Columns and their headings, in the order that their labels have everywhere."""
 
-    def place(column: str) -> list[object]:
-        return [names.place(label, value) for label, value in zip(spec.column, column.split(", "), strict=False)]
-
-    def heading(column: str) -> str:
-        return ", ".join(names.title(*pair) for pair in zip(spec.column, column.split(", "), strict=False))
-
-    chosen = _chosen(sorted(pivot.columns, key=place), spec.columns)
-    return {column: head or heading(column) for column, head in chosen.items()}
+    labelled = {name: list(zip(spec.column, name.split(", "), strict=False)) for name in pivot.columns}
+    there = sorted(labelled, key=lambda column: [names.place(*pair) for pair in labelled[column]])
+    chosen = _chosen(there, spec.columns).items()
+    return {column: head or ", ".join(names.title(*pair) for pair in labelled[column]) for column, head in chosen}
 
 
 def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:

@@ -193,18 +193,14 @@ def _named(keys: Sequence[Key], order: Iterable[str], always: str | None) -> dic
     """Each key by the values of the labels that it takes to tell all keys apart, in this order."""
     labels = [dict(key) for key in keys]
     kept = [] if always is None else [always]
+
+    def told_apart(by: Sequence[str]) -> int:
+        return len({tuple(values.get(label) for label in by) for values in labels})
+
     for label in order:
-        if label not in kept and _tells_apart(labels, kept, label):
+        if told_apart([*kept, label]) > told_apart(kept):
             kept.append(label)
     return {
         key: ", ".join(names.title(label, values[label]) for label in kept if label in values)
         for key, values in zip(keys, labels, strict=True)
     }
-
-
-def _tells_apart(labels: Sequence[Mapping[str, Label]], kept: Sequence[str], label: str) -> bool:
-    """Whether a label differs among keys that the kept labels leave equal."""
-    values: dict[tuple[Label | None, ...], set[Label | None]] = {}
-    for key in labels:
-        values.setdefault(tuple(key.get(name) for name in kept), set()).add(key.get(label))
-    return any(len(distinct) > 1 for distinct in values.values())
