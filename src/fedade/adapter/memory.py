@@ -90,16 +90,12 @@ def read_description(path: Path) -> dict[str, Any]:
 
 def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
     """The memory of a file, with the structure and on the device of another."""
-    named, _ = storage.load_tensors(path)
+    stored, _ = storage.load_tensors(path)
+    named = {name: value.to(like.waiting.device) for name, value in stored.items()}
 
     def below(prefix: str) -> dict[str, Tensor]:
-        return {
-            name.removeprefix(prefix): value.to(like.waiting.device)
-            for name, value in named.items()
-            if name.startswith(prefix)
-        }
+        return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
     state, monitor = (tree.from_named(getattr(like, part), named, part) for part in ("state", "monitor"))
-    waiting = named["waiting"].to(like.waiting.device)
     happened = Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None})
-    return Memory(state, below("shared/"), monitor, waiting, below("plan/"), happened)
+    return Memory(state, below("shared/"), monitor, named["waiting"], below("plan/"), happened)

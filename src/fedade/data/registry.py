@@ -26,13 +26,7 @@ from fedade.data.specs import CorruptedSpec, Spec, TextSpec
 
 torch_dataset: Any = OptionalModule("fedade.data.torch_dataset")  # PyTorch, which other data do without
 DATASETS: Mapping[str, Spec] = {
-    "digits": DIGITS,
-    "cifar10": CIFAR10,
-    "cifar100": CIFAR100,
-    "tiny-imagenet": TINY_IMAGENET,
-    "cifar10-c": CIFAR10_C,
-    "cifar100-c": CIFAR100_C,
-    "lama-trex": LAMA_TREX,
+    spec.name: spec for spec in (DIGITS, CIFAR10, CIFAR100, TINY_IMAGENET, CIFAR10_C, CIFAR100_C, LAMA_TREX)
 }
 
 

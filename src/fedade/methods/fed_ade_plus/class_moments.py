@@ -136,9 +136,9 @@ class LayerGroup(NamedTuple):
     it reads changes with the classes, however little of a noisy feature they explain, and each class mix would be a
     condition of its own."""
 
-    def by_layer(self, values: Tensor) -> dict[str, Tensor]:
+    def by_layer(self, values: Tensor) -> tuple[Tensor, ...]:
         """Values `[..., C]` of each layer."""
-        return dict(zip(self.channels, torch.split(values, list(self.channels.values()), -1), strict=True))
+        return torch.split(values, list(self.channels.values()), -1)
 
 
 def sample_moments(inputs: Tensor) -> Tensor:

@@ -21,13 +21,7 @@ from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
 from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature
-from fedade.methods.fed_ade_plus.class_moments import (
-    FEATURES,
-    ClassMoments,
-    expected_under,
-    layer_groups,
-    reference_moments,
-)
+from fedade.methods.fed_ade_plus.class_moments import FEATURES, expected_under, layer_groups, reference_moments
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
 from fedade.parts.norm_layers import named_statistics
@@ -70,12 +64,12 @@ def corrected_pass(
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected."""
-    network, moments = deployment.network, reference_moments(deployment)
+    network = deployment.network
     normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
-    if FEATURES in moments:
-        deployed = _feature_statistics(moments[FEATURES])
+    if FEATURES in reference_moments(deployment):
+        deployed = _feature_statistics(deployment)
         found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
         features = _moved(features, found, deployed)
     return Corrected(
@@ -130,7 +124,7 @@ def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, 
     features = ctx.deployed_features() if deployed_body else ctx.own_features({**model, **statistics})
     name = f"{FEATURES}.running_mean"
     if name in statistics:
-        deployed = _feature_statistics(reference_moments(deployment)[FEATURES])
+        deployed = _feature_statistics(deployment)
         found = Statistics(statistics[name], statistics[f"{FEATURES}.running_var"])
         features = _moved(features, found, deployed)
     return network.classify(model, features)
@@ -140,12 +134,9 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     """What statistics are before the first batch, by the same names."""
     moments = reference_moments(deployment)
     if FEATURES in moments:
-        return named_statistics({FEATURES: _feature_statistics(moments[FEATURES])})
-    return {
-        name: deployment.parameters[name]
-        for layer in moments
-        for name in (f"{layer}.running_mean", f"{layer}.running_var")
-    }
+        return named_statistics({FEATURES: _feature_statistics(deployment)})
+    names = [f"{layer}.running_{moment}" for layer in moments for moment in ("mean", "var")]
+    return {name: deployment.parameters[name] for name in names}
 
 
 def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:
@@ -163,9 +154,9 @@ def at_most(residuals: Residuals, samples: float) -> Residuals:
     return tuple(residual._replace(samples=residual.samples.clamp(max=samples)) for residual in residuals)
 
 
-def _feature_statistics(moments: ClassMoments) -> Statistics:
+def _feature_statistics(deployment: Deployment) -> Statistics:
     """Mean and variance of the reference set's features, every class counted alike."""
-    mean, square = moments.means.mean(-2)
+    mean, square = reference_moments(deployment)[FEATURES].means.mean(-2)
     return Statistics(mean, (square - mean.square()).clamp(min=torch.finfo(mean.dtype).eps))
 
 

@@ -46,20 +46,11 @@ SENT = torch.float16
 """Precision of what the server tells: far finer than a few hundred samples are."""
 
 
-def can_share(deployment: Deployment) -> bool:
-    """Whether there are layers that say what condition a batch came in."""
-    return layer_groups(deployment)[0].recognises
-
-
 @measured_once
 def deviation(deployment: Deployment) -> Float[Tensor, "2 C"]:
     """How much a sample's moments vary under the source prior: the unit of all that is exchanged."""
     spreads = [expected_under(deployment.source_prior, group.moments).spread for group in layer_groups(deployment)]
     return positive(torch.cat(spreads, -1)).sqrt()
-
-
-def no_report(deployment: Deployment) -> Report:
-    return Report(torch.zeros_like(deviation(deployment)), torch.zeros_like(deployment.source_prior[0]))
 
 
 def none_yet(deployment: Deployment) -> Shared:
@@ -168,7 +159,8 @@ class FedAdePlusFederated(FedAdePlus):
         return True
 
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
-        return super().begin(ctx)._replace(report=no_report(ctx.deployment))
+        nothing = (torch.zeros_like(like) for like in (deviation(ctx.deployment), ctx.deployment.source_prior[0]))
+        return super().begin(ctx)._replace(report=Report(*nothing))
 
     def begin_server(self, deployment: Deployment) -> Shared:
         return none_yet(deployment)
@@ -197,7 +189,7 @@ class FedAdePlusFederated(FedAdePlus):
         return dict(ctx.deployment.parameters)
 
     def _shares(self, deployment: Deployment) -> bool:
-        return self.correction != "none" and can_share(deployment)
+        return self.correction != "none" and layer_groups(deployment)[0].recognises
 
     def _past(self, ctx: ClientContext, state: FedAdePlusClient) -> Residuals:
         own = super()._past(ctx, state)

@@ -46,7 +46,7 @@ def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int)
     expected = class_moments.expected_under(prior, group.moments, known_from)
     spans = conditions.width(samples, past)
     precision = 1 / conditions.positive(expected.spread * spans[..., group.layer_of_channel])
-    by_channel = (group.by_layer(values).values() for values in (*expected, past.size, precision))
+    by_channel = (group.by_layer(values) for values in (*expected, past.size, precision))
     by_layer = torch.split(past.samples, 1, -1), spans.log().sum(-2).unbind(-1)
     return {
         layer: LayerKnowledge(Expected(*values[:3]), Residual(size, counted), precise, wide, group.recognises)

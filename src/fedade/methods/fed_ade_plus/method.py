@@ -271,13 +271,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
         expected_error = 1 - probabilities.amax(-1).mean()
         allowance = self.allowance * (normalising.FEATURE_BIAS if self._reads_features(deployment) else bias)
-        return regimes.read(
-            known,
-            probabilities,
-            deployment.mean_prediction,
-            deployment.source_prior,
-            allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
-        )
+        source, mean_prediction = deployment.source_prior, deployment.mean_prediction
+        allowed = allowance * expected_error * entropy(source) * corrected.trust.square()
+        return regimes.read(known, probabilities, mean_prediction, source, allowed)
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:
         return Training(ctx, OBJECTIVES[self.objective], plan, self.batch_size, self.optimiser)
