@@ -65,13 +65,10 @@ class Turn:
 
 def save_memory(path: Path, memory: Memory, described: dict[str, Any]) -> None:
     """Store a memory, with what it belongs to."""
-    named = {
-        **tree.to_named(memory.state, "state"),
-        **{f"shared/{name}": value for name, value in memory.shared.items()},
-        **tree.to_named(memory.monitor, "monitor"),
-        **{f"plan/{name}": value for name, value in memory.plan.items()},
-        "waiting": memory.waiting,
-    }
+    trees = tree.to_named(memory.state, "state") | tree.to_named(memory.monitor, "monitor")
+    tables = {"shared": memory.shared, "plan": memory.plan}
+    flat = {f"{part}/{name}": value for part, table in tables.items() for name, value in table.items()}
+    named = {**trees, **flat, "waiting": memory.waiting}
     said = {**described, "format": FORMAT, "counts": vars(memory.counts)}
     storage.save_tensors(path, named, {"adapter": json.dumps(said)})
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,8 +151,5 @@ def corrupted_pool(
         return corrupt(images, name, severity, seed)
     identity = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
     path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}.npy"
-    return kept_array(
-        path,
-        lambda there: there.dtype == np.uint8 and there.shape == images.shape,
-        lambda: corrupt(images, name, severity, seed),
-    )
+    made = partial(corrupt, images, name, severity, seed)
+    return kept_array(path, lambda there: there.dtype == np.uint8 and there.shape == images.shape, made)

@@ -50,12 +50,10 @@ def plasma(draws: Draws, side: int, decay: float) -> Unit:
         beneath = corners + np.roll(corners, -1, axis=1)
         heights[:, half::step, half::step] = wobbled_mean(beneath + np.roll(beneath, -1, axis=2))
         centres = heights[:, half::step, half::step]
-        heights[:, ::step, half::step] = wobbled_mean(
-            centres + np.roll(centres, 1, axis=1) + corners + np.roll(corners, -1, axis=2)
-        )
-        heights[:, half::step, ::step] = wobbled_mean(
-            centres + np.roll(centres, 1, axis=2) + corners + np.roll(corners, -1, axis=1)
-        )
+        beside = centres + np.roll(centres, 1, axis=1) + corners + np.roll(corners, -1, axis=2)
+        heights[:, ::step, half::step] = wobbled_mean(beside)
+        above = centres + np.roll(centres, 1, axis=2) + corners + np.roll(corners, -1, axis=1)
+        heights[:, half::step, ::step] = wobbled_mean(above)
         step, wobble = half, wobble / decay
 
     heights -= heights.min(axis=(1, 2), keepdims=True)
