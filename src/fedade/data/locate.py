@@ -45,14 +45,14 @@ class Copy(NamedTuple):
 
 def default_data_dir() -> Path:
     """Where downloads go unless the user names a folder: `FEDADE_DATA`, or else the user's cache."""
-    return _from_environment() or _user_cache()
+    return _from_environment() or cache_dir() / "datasets"
 
 
 def search_path(data_dir: Path | None = None) -> tuple[Path, ...]:
     """The data folders in the order they are searched, each once."""
     if data_dir is not None and not data_dir.is_dir():
         raise FedadeError(f"data folder {data_dir} does not exist; create it or name another")
-    candidates = (data_dir, _from_environment(), Path.cwd() / "data", _user_cache())
+    candidates = (data_dir, _from_environment(), Path.cwd() / "data", cache_dir() / "datasets")
     return tuple(dict.fromkeys(root for root in candidates if root is not None))
 
 
@@ -80,7 +80,3 @@ def subfolders(root: Path, patterns: Iterable[str]) -> Iterator[Path]:
 def _from_environment() -> Path | None:
     named = os.environ.get(DATA_VARIABLE)
     return Path(named).expanduser() if named else None
-
-
-def _user_cache() -> Path:
-    return cache_dir() / "datasets"

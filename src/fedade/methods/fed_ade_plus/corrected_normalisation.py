@@ -3,9 +3,8 @@
 Under corrupted inputs a batch's own statistics are right and the deployed ones wrong; under label shift it is the other
 way round, because other classes have other means. Class-wise moments of the reference set tell the two apart
 (`class_moments.py`): only the part of a layer's change that neither the class prior nor chance explains moves its
-statistics. Corruptions stay while batches come and go, and they come back, so what earlier batches left counts as far
-as new ones agree with it (`conditions.py`). A model without BatchNorm has its features corrected in the same way
-before the head.
+statistics. What earlier batches left counts as far as new ones agree with it (`conditions.py`). A model without
+BatchNorm has its features corrected in the same way before the head.
 """
 
 from collections.abc import Mapping
