@@ -98,26 +98,23 @@ class Adapter:
     def __call__(self, batch: Any) -> Tensor:
         """Learn from a batch of unlabelled inputs `[n, ...]`, and answer it with class probabilities `[n, K]`."""
         with self._turn.lock:
-            return self._answered(batch)
-
-    def _answered(self, batch: Any) -> Tensor:
-        try:
-            inputs = self._checked(batch)
-        except FedadeError as error:
-            self._refuse(str(error))
-            raise
-        whole = whole_rows(inputs)
-        if not whole.all():
-            answer = self._predicted(inputs, whole)
-            self._refuse(f"{int((~whole).sum())} of {len(inputs)} inputs hold NaN or infinite values")
-        elif len(inputs) >= self.pool:
-            answer = self._learned(inputs, self._memory.waiting)
-        else:
-            answer = self._pooled(inputs)
-        counts = self._memory.counts
-        counts = replace(counts, batches=counts.batches + 1, samples=counts.samples + len(inputs))
-        self._memory = replace(self._memory, counts=counts)
-        return answer
+            try:
+                inputs = self._checked(batch)
+            except FedadeError as error:
+                self._refuse(str(error))
+                raise
+            whole = whole_rows(inputs)
+            if not whole.all():
+                answer = self._predicted(inputs, whole)
+                self._refuse(f"{int((~whole).sum())} of {len(inputs)} inputs hold NaN or infinite values")
+            elif len(inputs) >= self.pool:
+                answer = self._learned(inputs, self._memory.waiting)
+            else:
+                answer = self._pooled(inputs)
+            counts = self._memory.counts
+            counts = replace(counts, batches=counts.batches + 1, samples=counts.samples + len(inputs))
+            self._memory = replace(self._memory, counts=counts)
+            return answer
 
     @torch.no_grad()
     def predict(self, batch: Any) -> Tensor:

@@ -65,13 +65,10 @@ class Turn:
 
 def save_memory(path: Path, memory: Memory, described: dict[str, Any]) -> None:
     """Store a memory, with what it belongs to."""
-    named = {
-        **tree.to_named(memory.state, "state"),
-        **{f"shared/{name}": value for name, value in memory.shared.items()},
-        **tree.to_named(memory.monitor, "monitor"),
-        **{f"plan/{name}": value for name, value in memory.plan.items()},
-        "waiting": memory.waiting,
-    }
+    trees = tree.to_named(memory.state, "state") | tree.to_named(memory.monitor, "monitor")
+    tables = {"shared": memory.shared, "plan": memory.plan}
+    flat = {f"{part}/{name}": value for part, table in tables.items() for name, value in table.items()}
+    named = {**trees, **flat, "waiting": memory.waiting}
     said = {**described, "format": FORMAT, "counts": vars(memory.counts)}
     storage.save_tensors(path, named, {"adapter": json.dumps(said)})
 
@@ -90,16 +87,12 @@ def read_description(path: Path) -> dict[str, Any]:
 
 def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
     """The memory of a file, with the structure and on the device of another."""
-    named, _ = storage.load_tensors(path)
+    stored, _ = storage.load_tensors(path)
+    named = {name: value.to(like.waiting.device) for name, value in stored.items()}
 
     def below(prefix: str) -> dict[str, Tensor]:
-        return {
-            name.removeprefix(prefix): value.to(like.waiting.device)
-            for name, value in named.items()
-            if name.startswith(prefix)
-        }
+        return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
     state, monitor = (tree.from_named(getattr(like, part), named, part) for part in ("state", "monitor"))
-    waiting = named["waiting"].to(like.waiting.device)
     happened = Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None})
-    return Memory(state, below("shared/"), monitor, waiting, below("plan/"), happened)
+    return Memory(state, below("shared/"), monitor, named["waiting"], below("plan/"), happened)

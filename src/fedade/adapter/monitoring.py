@@ -167,12 +167,10 @@ class FittedMonitor(NamedTuple):
         far = self.seen.distance(shown, prior)
         measured = _measured(probabilities, _mean_of_last(doubts, latest), far.minimum(self.furthest))
         drawn = chances(measured, self.weights)
-        shortfall = estimation.cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated).clamp(
-            max=2 * self.limit
-        )
+        shortfall = estimation.cumulative_shortfall(state.shortfall, expected - drawn - self.tolerated)
         kept = _latest(state.chances, drawn), _latest(state.expected, expected.expand(len(drawn)))
         moved = _latest(state.moved, moved.expand(len(drawn)))
-        state = MonitorState(*kept, doubts, moved, shown, samples, shortfall)
+        state = MonitorState(*kept, doubts, moved, shown, samples, shortfall.clamp(max=2 * self.limit))
         # A few samples may look strange by chance.
         return state, self._estimate(state, expected_accuracy, (far > self.furthest) & (samples >= RECENT))
 

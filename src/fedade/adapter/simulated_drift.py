@@ -25,6 +25,8 @@ DISTURBANCES: Sequence[tuple[str, float]] = (
 """Kinds and strengths; noise and brightness in standard deviations of the inputs, contrast as the share lost."""
 NOISE_SCALES = (1, 2, 4, 8)
 """By which the noise is made stronger until it hurts: a network of few inputs stands much more than one of pixels."""
+BATCHES, SIZE = 5, 50
+"""Batches of a stream, and samples of each."""
 TRIED = 200
 """Held-out samples that the strength of the noise is found with."""
 
@@ -43,23 +45,16 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(
-    method: Method,
-    deployment: Deployment,
-    inputs: Tensor,
-    labels: Tensor,
-    seen: HeldOutAppearance,
-    batches: int = 5,
-    size: int = 50,
+    method: Method, deployment: Deployment, inputs: Tensor, labels: Tensor, seen: HeldOutAppearance
 ) -> Rehearsal:
     """A short stream for every disturbance, with classes as frequent as they were held out. Costs 16 streams of
-    `batches` calls. `inputs` should not be those that the method's statistics came from."""
+    5 calls. `inputs` should not be those that the method's statistics came from."""
     scale = noise_scale(deployment, inputs, labels)
     rows: list[tuple[Tensor, ...]] = []
     for number, (kind, strength) in enumerate(DISTURBANCES):
         scaled = strength * scale if kind == "noise" else strength
-        stream = _stream(inputs, labels, kind, scaled, number, batches, size)
-        rows += _followed(method, deployment, seen, stream)
-    numbers = torch.arange(len(DISTURBANCES)).repeat_interleave(batches)
+        rows += _followed(method, deployment, seen, _stream(inputs, labels, kind, scaled, number))
+    numbers = torch.arange(len(DISTURBANCES)).repeat_interleave(BATCHES)
     probabilities, hidden, prior, appearance = (torch.stack(column) for column in zip(*rows, strict=True))
     return Rehearsal(probabilities, hidden, prior, numbers, appearance)
 
@@ -79,12 +74,10 @@ def noise_scale(deployment: Deployment, inputs: Tensor, labels: Tensor) -> int:
     return next(hurting, NOISE_SCALES[-1])
 
 
-def _stream(
-    inputs: Tensor, labels: Tensor, kind: str, strength: float, number: int, batches: int, size: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _stream(inputs: Tensor, labels: Tensor, kind: str, strength: float, number: int) -> Iterator[tuple[Tensor, Tensor]]:
     generator = Seeds(0).generator("rehearsal", client=number)
-    for step in range(batches):
-        rows = torch.from_numpy(generator.integers(len(labels), size=size)).to(labels.device)
+    for step in range(BATCHES):
+        rows = torch.from_numpy(generator.integers(len(labels), size=SIZE)).to(labels.device)
         yield disturbed(inputs[rows], kind, strength, 1000 * number + step), labels[rows]
 
 

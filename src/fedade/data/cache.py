@@ -92,13 +92,9 @@ def _write(folder: Path, part: str, undecoded: Undecoded) -> None:
 
 def _load(entry: Path, name: str) -> Dataset:
     class_names = tuple(json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["class_names"])
-    train, test = (
-        Labelled(
-            np.load(entry / f"{part}_images.npy", mmap_mode="r", allow_pickle=False),
-            np.load(entry / f"{part}_labels.npy", allow_pickle=False),
-        )
-        for part in PARTS
-    )
+    images = [np.load(entry / f"{part}_images.npy", mmap_mode="r", allow_pickle=False) for part in PARTS]
+    labels = [np.load(entry / f"{part}_labels.npy", allow_pickle=False) for part in PARTS]
+    train, test = map(Labelled, images, labels)
     return Dataset(name, class_names, train, test)
 
 

@@ -3,6 +3,7 @@ made once and kept; and what is refused in a user's own."""
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,11 +173,9 @@ FORMAT_VERSION = 1
 
 
 def tokenised(dataset: TextDataset, tokeniser: Tokeniser, max_tokens: int, cache: Path) -> Dataset:
-    """The dataset with inputs `[N, L]`, int32, padded on the right; L is its longest text, at most `max_tokens`.
-
-    A longer text loses the words that are farthest from what it is about. The rows are memory-mapped from a file
-    that is named by the texts, the tokeniser and the limit.
-    """
+    """The dataset with inputs `[N, L]`, int32, padded on the right; L is its longest text, at most `max_tokens`. A
+    longer text loses the words that are farthest from what it is about. The rows are memory-mapped from a file that is
+    named by the texts, the tokeniser and the limit."""
     parts = (dataset.train, dataset.test)
     content = [[part.texts, part.focus, part.questions] for part in parts]
     identity = json.dumps([FORMAT_VERSION, tokeniser.fingerprint, max_tokens, content])
@@ -236,10 +235,8 @@ def _by_nearness(words: Sequence[str], focus: Sequence[str]) -> list[int]:
     line = " ".join(words)
     inside = np.zeros(len(words), dtype=bool)
     for part in filter(None, focus):
-        place = line.find(part)
-        while place >= 0:
-            inside |= (starts[1:] - 1 > place) & (starts[:-1] < place + len(part))
-            place = line.find(part, place + len(part))
+        for found in re.finditer(re.escape(part), line):
+            inside |= (starts[1:] - 1 > found.start()) & (starts[:-1] < found.end())
     places = np.arange(len(words))
     anchors = np.flatnonzero(inside) if inside.any() else places[:1]
     distance = np.abs(places[:, None] - anchors).min(1)

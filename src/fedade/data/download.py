@@ -7,10 +7,9 @@ import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from fedade.core.errors import FedadeError
@@ -18,16 +17,11 @@ from fedade.core.errors import FedadeError
 FileVerdict = Literal["verified", "altered", "unknown"]
 
 
-@dataclass(frozen=True)
-class PublishedFile:
+class PublishedFile(NamedTuple):
     """A file as its authors released it: its size and its digest, written `algorithm:hex`."""
 
     size: int
     digest: str
-
-    @property
-    def algorithm(self) -> str:
-        return self.digest.partition(":")[0]
 
 
 def published_files(listing: str) -> dict[str, PublishedFile]:
@@ -36,7 +30,9 @@ def published_files(listing: str) -> dict[str, PublishedFile]:
     return {name: PublishedFile(int(size), digest) for size, digest, name in lines}
 
 
-def file_digest(path: Path, algorithm: str = "sha256") -> str:
+def file_digest(path: Path, like: str = "sha256") -> str:
+    """A file's digest by the same algorithm as another, both written `algorithm:hex`."""
+    algorithm = like.partition(":")[0]
     with path.open("rb") as file:
         # Some authors publish md5 only; it guards against damage here, not against an adversary.
         hasher = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
@@ -49,7 +45,7 @@ def verdict(path: Path, published: Mapping[str, PublishedFile]) -> FileVerdict:
     release = published.get(path.name)
     if release is None:
         return "unknown"
-    if file_digest(path, release.algorithm) == release.digest:
+    if file_digest(path, release.digest) == release.digest:
         return "verified"
     return "altered" if path.stat().st_size == release.size else "unknown"
 
@@ -59,7 +55,7 @@ def refuse_altered(path: Path, published: Mapping[str, PublishedFile]) -> None:
     if verdict(path, published) == "altered":
         release = published[path.name]
         raise FedadeError(
-            f"{path} was altered: its checksum is {file_digest(path, release.algorithm)}, "
+            f"{path} was altered: its checksum is {file_digest(path, release.digest)}, "
             f"the published one is {release.digest}; replace it with a fresh copy"
         )
 
@@ -82,8 +78,7 @@ BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(NamedTuple):
     """A public archive: where it is, its digest (`algorithm:hex`) and the folder it unpacks to."""
 
     url: str
@@ -124,7 +119,7 @@ def download(archive: Archive, target: Path, progress: DownloadProgress | None =
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as working:
             received = Path(working) / archive.url.rpartition("/")[2]
             _receive(archive.url, received, progress)
-            actual = file_digest(received, archive.digest.partition(":")[0])
+            actual = file_digest(received, archive.digest)
             if actual != archive.digest:
                 raise FedadeError(
                     f"{archive.url} arrived altered: its checksum is {actual}, "

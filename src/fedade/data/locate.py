@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fedade.core.errors import FedadeError
 from fedade.core.paths import cache_dir
@@ -26,8 +25,7 @@ class Reader(Protocol):
         """The dataset in the folder."""
 
 
-@dataclass(frozen=True)
-class DiskLayout:
+class DiskLayout(NamedTuple):
     """One way in which a dataset is known to lie on disk."""
 
     folders: tuple[str, ...]
@@ -37,8 +35,7 @@ class DiskLayout:
     reader: Reader
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """A folder that holds a dataset, the data folder it lies in, and the reader that understands it."""
 
     root: Path
@@ -48,14 +45,14 @@ class Copy:
 
 def default_data_dir() -> Path:
     """Where downloads go unless the user names a folder: `FEDADE_DATA`, or else the user's cache."""
-    return _from_environment() or _user_cache()
+    return _from_environment() or cache_dir() / "datasets"
 
 
 def search_path(data_dir: Path | None = None) -> tuple[Path, ...]:
     """The data folders in the order they are searched, each once."""
     if data_dir is not None and not data_dir.is_dir():
         raise FedadeError(f"data folder {data_dir} does not exist; create it or name another")
-    candidates = (data_dir, _from_environment(), Path.cwd() / "data", _user_cache())
+    candidates = (data_dir, _from_environment(), Path.cwd() / "data", cache_dir() / "datasets")
     return tuple(dict.fromkeys(root for root in candidates if root is not None))
 
 
@@ -83,7 +80,3 @@ def subfolders(root: Path, patterns: Iterable[str]) -> Iterator[Path]:
 def _from_environment() -> Path | None:
     named = os.environ.get(DATA_VARIABLE)
     return Path(named).expanduser() if named else None
-
-
-def _user_cache() -> Path:
-    return cache_dir() / "datasets"

@@ -26,13 +26,7 @@ from fedade.data.specs import CorruptedSpec, Spec, TextSpec
 
 torch_dataset: Any = OptionalModule("fedade.data.torch_dataset")  # PyTorch, which other data do without
 DATASETS: Mapping[str, Spec] = {
-    "digits": DIGITS,
-    "cifar10": CIFAR10,
-    "cifar100": CIFAR100,
-    "tiny-imagenet": TINY_IMAGENET,
-    "cifar10-c": CIFAR10_C,
-    "cifar100-c": CIFAR100_C,
-    "lama-trex": LAMA_TREX,
+    spec.name: spec for spec in (DIGITS, CIFAR10, CIFAR100, TINY_IMAGENET, CIFAR10_C, CIFAR100_C, LAMA_TREX)
 }
 
 
@@ -114,11 +108,9 @@ OWN_DATA: Mapping[str, Callable[[str, str], Dataset]] = {
 
 
 def describe(data_dir: Path | None = None) -> list[dict[str, Any]]:
-    """One entry per known dataset: `name`, `classes`, `examples`, `status`, `where` and `remark`.
-
-    The status is `found`, `partial`, `missing` or `damaged`; no image is decoded to find out.
-    Examples are the images of the whole dataset, or its facts.
-    """
+    """One entry per known dataset: `name`, `classes`, `examples`, `status`, `where` and `remark`. The status is
+    `found`, `partial`, `missing` or `damaged`; no image is decoded to find out. Examples are the images of the whole
+    dataset, or its facts."""
     return [{"name": name, **spec.entry(data_dir)} for name, spec in DATASETS.items()]
 
 

@@ -21,6 +21,8 @@ from fedade.data.readers.images import ImageReading
 class Spec(ABC):
     """What is known about a dataset."""
 
+    name: str
+
     @abstractmethod
     def load(self, data_dir: Path | None) -> Dataset:
         """All of it, or an error that says where it was looked for."""
@@ -129,11 +131,8 @@ class ImageSpec(Spec):
 
     def missing_images(self, train_images: int, test_images: int) -> str | None:
         """What a copy lacks, such as "30,000 of 50,000 training images"; None when it is whole."""
-        lacking = [
-            f"{present:,} of {expected:,} {part} images"
-            for part, present, expected in self._counts(train_images, test_images)
-            if present < expected
-        ]
+        counts = self._counts(train_images, test_images)
+        lacking = [f"{there:,} of {of:,} {part} images" for part, there, of in counts if there < of]
         return ", ".join(lacking) or None
 
     def _is_complete(self, copy: Copy) -> bool:

@@ -25,10 +25,8 @@ def from_named(value: Any, name: str) -> Dataset:
 
 def from_torch(dataset: TorchDataset[Any], test: TorchDataset[Any] | None = None, name: str = "torch") -> Dataset:
     """The dataset with its inputs stacked: bytes stay bytes, rows of whole numbers stay so, others become float32.
-
-    Without a test part every fifth example of a class is held out. Class names come from the dataset's
-    `classes` where it has such a list, as torchvision's have.
-    """
+    Without a test part every fifth example of a class is held out. Class names come from the dataset's `classes` where
+    it has such a list, as torchvision's have."""
     inputs, raw_labels = _stacked(dataset, name)
     listed = getattr(dataset, "classes", None)
     num_classes = len(listed) if listed else max(raw_labels) + 1

@@ -1,6 +1,6 @@
 """How good answers are beyond their accuracy: calibration, whom they leave behind, what the model knows of it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ _COLUMNS: Mapping[str, Column] = {
 }  # fmt: skip
 NAMES = tuple(_COLUMNS)
 """Measures of answers, by the names they have in files."""
-_LOWEST_IS_BEST = ("nll", "ece", "brier", "off_by")
-_HIGHEST_IS_BEST = ("worst_client", "worst_class")
+_BEST_OF: Mapping[str, Callable[[list[float]], float]] = {
+    "nll": min, "ece": min, "brier": min, "off_by": min, "worst_client": max, "worst_class": max,
+}  # fmt: skip
+"""Which value is the best; the others have none."""
 _NOTE = (
     "Of the answers after adaptation. NLL: mean negative logarithm of the right class's probability. ECE: how far "
     "confidence is from accuracy, over ten bins of confidence. Brier: mean squared distance to the right answer, "
@@ -56,11 +58,12 @@ def answer_table(rows: Mapping[str, Mapping[str, float]], oracles: Collection[st
     if not known:
         return None
     ranked = [measures for method, measures in rows.items() if method not in oracles]
-    best = {name: _best(name, [measures[name] for measures in ranked if name in measures]) for name in known}
+    values = {name: [measures[name] for measures in ranked if name in measures] for name in known}
+    best = {name: _BEST_OF[name](values[name]) if name in _BEST_OF and values[name] else None for name in known}
 
     def row(method: str, measures: Mapping[str, float]) -> TableRow:
-        values, oracle = [(measures.get(name), best[name]) for name in known], method in oracles
-        cells = [TableCell(value, best=not oracle and value is not None and value == top) for value, top in values]
+        own, oracle = [(measures.get(name), best[name]) for name in known], method in oracles
+        cells = [TableCell(value, best=not oracle and value is not None and value == top) for value, top in own]
         return TableRow(method, tuple(cells), oracle)
 
     heading = f"{title}: the answers" if title else "The answers"
@@ -128,9 +131,3 @@ def _parts(of: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
 def _least(values: NDArray[Any]) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.min()) if len(known) else None
-
-
-def _best(name: str, values: list[float]) -> float | None:
-    if not values or name not in (*_LOWEST_IS_BEST, *_HIGHEST_IS_BEST):
-        return None
-    return min(values) if name in _LOWEST_IS_BEST else max(values)

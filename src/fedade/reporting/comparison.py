@@ -1,7 +1,6 @@
 """Methods held against each other: average ranks, shares of the oracle's gain, paired differences, costs."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -81,8 +80,7 @@ class OracleShare(NamedTuple):
     scenarios: int
 
 
-@dataclass(frozen=True)
-class ComparedRow:
+class ComparedRow(NamedTuple):
     """A row over all scenarios of a comparison; means are over the cells that it finished."""
 
     row: Key
@@ -99,8 +97,7 @@ class ComparedRow:
     megabytes: float | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """All rows, and on how much the numbers rest."""
 
     contenders: tuple[ComparedRow, ...]
@@ -112,10 +109,8 @@ class Comparison:
 
 def compare(grid: Grid) -> Comparison:
     """Every row of the grid; oracles are compared, never ranked and never tested."""
-    by_row = {row: grid.accuracies(row) for row in grid.ranked}
-    places = [(scenario, seed) for scenario in grid.scenarios for seed in grid.seeds] if by_row else []
-    finished = [place for place in places if all(place in accuracies for accuracies in by_row.values())]
-    complete = [{row: accuracies[place] for row, accuracies in by_row.items()} for place in finished]
+    by_case = zip(*over_common_cases([grid.accuracies(row) for row in grid.ranked]), strict=True)
+    complete = [dict(zip(grid.ranked, accuracies, strict=True)) for accuracies in by_case]
     ranks = average_ranks(complete)
     reference = next((row for row in grid.rows if names.is_reference(dict(row))), None)
     differences = {row: _difference(grid, row, reference) for row in grid.rows}
@@ -124,7 +119,7 @@ def compare(grid: Grid) -> Comparison:
     p_values = dict(zip(grid.ranked, corrected, strict=True))
 
     def contender(row: Key) -> ComparedRow:
-        results, difference = grid.results(row), differences[row]
+        results, difference = grid.finished(row).values(), differences[row]
         t_test, wilcoxon = p_values.get(row, (None, None))
         return ComparedRow(
             row=row,
@@ -139,11 +134,7 @@ def compare(grid: Grid) -> Comparison:
             megabytes=_mean(result.bytes_sent / 1e6 for result in results),
         )
 
-    return Comparison(
-        contenders=tuple(map(contender, grid.rows)),
-        cells=len(grid.scenarios) * len(grid.seeds),
-        ranked_cells=len(complete),
-    )
+    return Comparison(tuple(map(contender, grid.rows)), len(grid.scenarios) * len(grid.seeds), len(complete))
 
 
 def average_ranks(cells: Sequence[Mapping[Name, float]]) -> dict[Name, float]:
@@ -159,41 +150,43 @@ def average_ranks(cells: Sequence[Mapping[Name, float]]) -> dict[Name, float]:
 def oracle_share(scenarios: Iterable[tuple[float, float, float]]) -> OracleShare:
     """Σ (accuracy − source) / Σ (oracle − source) of (accuracy, source, oracle) in percent. Only scenarios count in
     which the oracle gains something: a prior cannot help where no prior has shifted."""
-    counted = [
-        (accuracy - source, oracle - source) for accuracy, source, oracle in scenarios if oracle - source >= LEAST_GAIN
-    ]
+    gains = [(accuracy - source, oracle - source) for accuracy, source, oracle in scenarios]
+    counted = [pair for pair in gains if pair[1] >= LEAST_GAIN]
     if not counted:
         return OracleShare(None, 0)
     gained, reachable = np.sum(counted, axis=0)
     return OracleShare(float(gained / reachable), len(counted))
 
 
+def over_common_cases(rows: Sequence[Mapping[Name, float]]) -> list[list[float]]:
+    """The values of each row in the cases that all have, in one order."""
+    common = [case for case in rows[0] if all(case in row for row in rows)] if rows else []
+    return [[row[case] for case in common] for row in rows]
+
+
+def share_over_groups(groups: Iterable[Sequence[Mapping[Name, float]]]) -> OracleShare:
+    """`oracle_share` of groups such as scenarios: each is the mean of what a row, the source and the oracle reached in
+    the cases that all three have."""
+    values = [over_common_cases(group) for group in groups]
+    means = [[float(np.mean(own)) for own in group] for group in values if group[0]]
+    return oracle_share((accuracy, source, oracle) for accuracy, source, oracle in means)
+
+
 def _difference(grid: Grid, row: Key, reference: Key | None) -> Paired | None:
     if reference is None or row == reference:
         return None
-    ours, theirs = grid.accuracies(row), grid.accuracies(reference)
-    common = [place for place in ours if place in theirs]
-    return paired([ours[place] for place in common], [theirs[place] for place in common])
+    return paired(*over_common_cases([grid.accuracies(row), grid.accuracies(reference)]))
 
 
 def _share(grid: Grid, row: Key) -> OracleShare:
-    """Over scenarios, each one the mean of the seeds that the row, the source and the oracle finished."""
     by_method = {dict(key)["method"]: key for key in reversed(grid.rows)}
     if not {"source", "oracle-prior"} <= by_method.keys():
         return OracleShare(None, 0)
     compared = [grid.accuracies(key) for key in (row, by_method["source"], by_method["oracle-prior"])]
-    means = []
-    for scenario in grid.scenarios:
-        places = [(scenario, seed) for seed in grid.seeds]
-        common = [
-            [accuracies[place] for accuracies in compared]
-            for place in places
-            if all(place in accuracies for accuracies in compared)
-        ]
-        if common:
-            accuracy, source, oracle = np.mean(common, axis=0).tolist()
-            means.append((accuracy, source, oracle))
-    return oracle_share(means)
+    return share_over_groups(
+        [{place: accuracy for place, accuracy in own.items() if place[0] == scenario} for own in compared]
+        for scenario in grid.scenarios
+    )
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -131,13 +131,9 @@ def picture_of_trials(scores: Sequence[float], source: float, name: str) -> Figu
     """Score of every trial, the best so far as a line, and what the deployed model has; lost trials leave a gap."""
     figure = Figure(figsize=(6, 3.2), layout="constrained")
     axes = figure.subplots()
-    best, best_so_far = float("-inf"), []
-    for score in scores:
-        best = score if score > best else best
-        best_so_far.append(100 * best)
     numbers = range(1, len(scores) + 1)
     axes.plot(numbers, [100 * score for score in scores], "o", label="trial")
-    axes.step(numbers, best_so_far, where="post", label="best so far")
+    axes.step(numbers, 100 * np.fmax.accumulate(scores), where="post", label="best so far")
     axes.axhline(100 * source, color="grey", linestyle="--", label="deployed model")
     axes.set_ylim(bottom=max(100 * source - 3, 0))
     axes.set(xlabel="trial", ylabel="accuracy on simulated drift, less harm, %", title=name)

@@ -47,37 +47,32 @@ class Grid:
     outcomes: Mapping[tuple[Key, Key, Label], Outcome]
 
     def finished(self, row: Key) -> dict[tuple[Key, Label], Result]:
-        places = [(scenario, row, seed) for scenario in self.scenarios for seed in self.seeds]
-        results = [(place, self.outcomes[place].result) for place in places if place in self.outcomes]
-        return {(scenario, seed): result for (scenario, _, seed), result in results if result is not None}
-
-    def results(self, row: Key) -> list[Result]:
-        return list(self.finished(row).values())
+        places = [(scenario, seed) for scenario in self.scenarios for seed in self.seeds]
+        outcomes = {place: self.outcomes.get((place[0], row, place[1])) for place in places}
+        return {place: outcome.result for place, outcome in outcomes.items() if outcome and outcome.result}
 
     def entry(self, scenario: Key, row: Key) -> Entry:
         outcomes = [self.outcomes.get((scenario, row, seed)) for seed in self.seeds]
-        results = [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
+        accuracies = tuple(100 * known.result.accuracy_post for known in outcomes if known and known.result)
         failed = sum(outcome is not None and outcome.failure is not None for outcome in outcomes)
-        accuracies = tuple(100 * result.accuracy_post for result in results)
-        return Entry(accuracies, failed, len(self.seeds) - len(results) - failed)
+        return Entry(accuracies, failed, len(self.seeds) - len(accuracies) - failed)
 
     def accuracies(self, row: Key) -> dict[tuple[Key, Label], float]:
         return {place: 100 * result.accuracy_post for place, result in self.finished(row).items()}
 
     @cached_property
     def oracles(self) -> frozenset[Key]:
-        return frozenset(row for row in self.rows if any(result.oracle for result in self.results(row)))
+        return frozenset(row for row in self.rows if any(result.oracle for result in self.finished(row).values()))
 
     @cached_property
     def ranked(self) -> tuple[Key, ...]:
         """Rows that finished something and are no oracles."""
-        return tuple(row for row in self.rows if row not in self.oracles and self.results(row))
+        return tuple(row for row in self.rows if row not in self.oracles and self.finished(row))
 
 
 def grid(outcomes: Iterable[Outcome]) -> Grid:
     placed: dict[tuple[Key, Key, Label], Outcome] = {}
-    declared: dict[str, bool] = {}
-    """Whether a label names rows."""
+    declared: dict[str, bool] = {}  # whether a label names rows
     for outcome in outcomes:
         place, own = (scenario_of(outcome), row_of(outcome), outcome.labels["seed"]), _row_labels(outcome)
         for label in outcome.labels:
@@ -89,10 +84,10 @@ def grid(outcomes: Iterable[Outcome]) -> Grid:
             raise FedadeError(f"two outcomes for {dict(outcome.labels)}; give every cell once")
         placed[place] = outcome
     return Grid(
-        scenarios=tuple(dict.fromkeys(scenario for scenario, _, _ in placed)),
-        rows=tuple(dict.fromkeys(row for _, row, _ in placed)),
-        seeds=tuple(dict.fromkeys(seed for _, _, seed in placed)),
-        outcomes=placed,
+        tuple(dict.fromkeys(scenario for scenario, _, _ in placed)),
+        tuple(dict.fromkeys(row for _, row, _ in placed)),
+        tuple(dict.fromkeys(seed for _, _, seed in placed)),
+        placed,
     )
 
 

@@ -10,18 +10,13 @@ METHODS: Mapping[str, str] = {
 }  # fmt: skip
 """Registered methods and the paper's rows, in the order of its table 1."""
 MEASURES: Mapping[str, str] = {
-    "cosine": "Fed-ADE (Cosine similarity)",
-    "kl": "KL divergence",
-    "wasserstein": "Wasserstein",
+    "cosine": "Fed-ADE (Cosine similarity)", "kl": "KL divergence", "wasserstein": "Wasserstein",
     "bocpd": "Bayesian CPD",
-}
+}  # fmt: skip
 """Measures and the rows of table 3."""
 ESTIMATORS: Mapping[str, str] = {
-    "Fed-ADE": "Fed-ADE (full)",
-    "w/o S_unc": "w/o S_unc",
-    "w/o S_rep": "w/o S_rep",
-    "FixLR(Mid)": "Fixed LR",
-}
+    "Fed-ADE": "Fed-ADE (full)", "w/o S_unc": "w/o S_unc", "w/o S_rep": "w/o S_rep", "FixLR(Mid)": "Fixed LR",
+}  # fmt: skip
 """Rows and what table 4 calls them."""
 DATASETS: Mapping[str, str] = {
     "tiny-imagenet": "Tiny ImageNet", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lama": "LAMA",
@@ -30,16 +25,11 @@ DATASETS: Mapping[str, str] = {
 BENCHMARKS: Mapping[str, str] = {"lama-trex": "lama"}
 """Datasets whose label is not their name, because the paper's benchmark is one part of them."""
 KINDS: Mapping[str, str] = {
-    "label": "label shift",
-    "covariate": "covariate shift",
-    "both": "label and covariate shift",
-    "none": "no shift",
-}
+    "label": "label shift", "covariate": "covariate shift", "both": "label and covariate shift", "none": "no shift",
+}  # fmt: skip
 SOURCES: Mapping[str, str] = {
-    "uniform": "uniform source",
-    "gaussian": "Gaussian source",
-    "exponential": "exponential-decay source",
-}
+    "uniform": "uniform source", "gaussian": "Gaussian source", "exponential": "exponential-decay source",
+}  # fmt: skip
 SCHEDULES: Mapping[str, str] = {"lin": "Lin.", "sin": "Sin.", "squ": "Squ.", "ber": "Ber."}
 _VALUES = {"dataset": DATASETS, "kind": KINDS, "source": SOURCES, "schedule": SCHEDULES, "row": METHODS}
 _LETTERS: Mapping[str, str] = {"low": "η_min", "high": "η_max", "alpha": "α", "timesteps": "T"}

@@ -194,24 +194,12 @@ def _markdown(table: Table) -> str:
 
 def _latex(table: Table) -> str:
     head, *rows = _lines(table, latex_escaped, r"\textbf{{{}}}", r"\textit{{{}}}")
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs}",
-            "\\begin{table*}[t]",
-            "\\centering\\scriptsize",
-            f"\\caption{{{latex_escaped(table.title)}}}",
-            f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-            "\\toprule",
-            _latex_line(head),
-            "\\midrule",
-            *map(_latex_line, rows),
-            "\\bottomrule",
-            "\\end{tabular}",
-            *(f"\\par {latex_escaped(note)}" for note in table.notes),
-            "\\end{table*}",
-            "",
-        ]
-    )
+    return "\n".join([
+        "% needs \\usepackage{booktabs}", "\\begin{table*}[t]", "\\centering\\scriptsize",
+        f"\\caption{{{latex_escaped(table.title)}}}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+        "\\toprule", _latex_line(head), "\\midrule", *map(_latex_line, rows), "\\bottomrule", "\\end{tabular}",
+        *(f"\\par {latex_escaped(note)}" for note in table.notes), "\\end{table*}", "",
+    ])  # fmt: skip
 
 
 def _latex_line(cells: Sequence[str]) -> str:

@@ -4,15 +4,15 @@ and column, with means over whatever else tells them apart."""
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.reporting import answers, names
-from fedade.reporting.comparison import average_ranks, oracle_share
+from fedade.reporting.comparison import average_ranks, share_over_groups
 from fedade.reporting.outcomes import COMMON, Label, Outcome
 from fedade.reporting.results import Result
 
@@ -121,8 +121,7 @@ def outcome(line: Line) -> Outcome:
     return Outcome(labels, result, row_labels=tuple(line.get("row_labels", "").split()))
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """What one row reached in one column."""
 
     values: Mapping[ScenarioSeed, float]
@@ -176,13 +175,8 @@ class Pivot:
 
     def share(self, row: str, columns: Iterable[str]) -> float | None:
         """The share of the oracle's gain in percent, over cases that the row, `source` and `oracle-prior` have."""
-        triples = []
-        for column in columns:
-            rows = [self.values(name, column) for name in (row, "source", "oracle-prior")]
-            if common := set(rows[0]).intersection(*rows[1:]):
-                accuracy, source, oracle = (float(np.mean([own[case] for case in common])) for own in rows)
-                triples.append((accuracy, source, oracle))
-        share = oracle_share(triples).share
+        compared = (row, "source", "oracle-prior")
+        share = share_over_groups([self.values(name, column) for name in compared] for column in columns).share
         return None if share is None else 100 * share
 
 

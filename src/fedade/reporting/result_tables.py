@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from fedade.core.choices import StrictSettings
 from fedade.core.errors import FedadeError
 from fedade.reporting import names
-from fedade.reporting.comparison import paired
+from fedade.reporting.comparison import over_common_cases, paired
 from fedade.reporting.grid import grid
 from fedade.reporting.rendering import Column, Table, TableCell, TableRow, markdown_lines, markdown_table
 from fedade.reporting.result_lines import Line, Pivot, labels_of, outcome, seeds_of
@@ -112,14 +113,10 @@ def _pivot(spec: TableSpec, lines: Sequence[Line], value: str) -> Pivot:
 def _columns(spec: TableSpec, pivot: Pivot) -> dict[str, str]:
     """Columns and their headings, in the order that their labels have everywhere."""
 
-    def place(column: str) -> list[object]:
-        return [names.place(label, value) for label, value in zip(spec.column, column.split(", "), strict=False)]
-
-    def heading(column: str) -> str:
-        return ", ".join(names.title(*pair) for pair in zip(spec.column, column.split(", "), strict=False))
-
-    chosen = _chosen(sorted(pivot.columns, key=place), spec.columns)
-    return {column: head or heading(column) for column, head in chosen.items()}
+    labelled = {name: list(zip(spec.column, name.split(", "), strict=False)) for name in pivot.columns}
+    there = sorted(labelled, key=lambda column: [names.place(*pair) for pair in labelled[column]])
+    chosen = _chosen(there, spec.columns).items()
+    return {column: head or ", ".join(names.title(*pair) for pair in labelled[column]) for column, head in chosen}
 
 
 def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
@@ -157,13 +154,9 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
 
     def added(row: str) -> list[TableCell]:
         mean, rate = (_mean([side.mean(row, column) for column in columns]) for side in (pivot, rates))
-        shown = (
-            (spec.mean, TableCell(mean)),
-            (spec.share, TableCell(pivot.share(row, columns))),
-            (spec.rank, TableCell(ranks.get(row), best=ranks.get(row) == min(ranks.values(), default=-1))),
-            (spec.rate, TableCell(rate)),
-        )
-        return [cell for wanted, cell in shown if wanted]
+        rank = TableCell(ranks.get(row), best=ranks.get(row) == min(ranks.values(), default=-1))
+        cells = (TableCell(mean), TableCell(pivot.share(row, columns)), rank, TableCell(rate))
+        return list(compress(cells, (spec.mean, spec.share, spec.rank, spec.rate)))
 
     def title(row: str) -> str:
         own = pivot.seeds(row)
@@ -171,9 +164,13 @@ def _accuracy(spec: TableSpec, lines: Sequence[Line]) -> str:
         return f"{row_names[row] or row}{fewer}"
 
     form = "z.0f" if shares else f".{spec.decimals}f"
-    headings = [Column(heading, form) for heading in columns.values()]
-    headings += [Column("mean", form)] * spec.mean + [Column("share of the oracle's gain, %", "z.0f")] * spec.share
-    headings += [Column("average rank")] * spec.rank + [Column("mean rate", ".2g")] * spec.rate
+    share, rank, rate = (
+        Column("share of the oracle's gain, %", "z.0f"),
+        Column("average rank"),
+        Column("mean rate", ".2g"),
+    )
+    more = compress((Column("mean", form), share, rank, rate), (spec.mean, spec.share, spec.rank, spec.rate))
+    headings = [*(Column(heading, form) for heading in columns.values()), *more]
     cells = {row: (*(cell(row, column) for column in columns), *added(row)) for row in row_names}
     body = [TableRow(title(row), own, pivot.oracle(row)) for row, own in cells.items()]
     return markdown_table(Table("", tuple(headings), tuple(body)))
@@ -203,9 +200,8 @@ def _paired(spec: TableSpec, lines: Sequence[Line]) -> str:
             {case: value for column in members for case, value in pivot.values(name, column).items()}
             for name in (first, second)
         )
-        common = [case for case in ours if case in theirs]
-        values = [[side[case] for case in common] for side in (ours, theirs)]
-        means = [TableCell(float(np.mean(own)) if common else None) for own in values]
+        values = over_common_cases((ours, theirs))
+        means = [TableCell(float(np.mean(own)) if own else None) for own in values]
         test = paired(*values)
         difference = TableCell(test.difference, low=test.low, high=test.high)
         return TableRow(title, (*means, difference, TableCell(test.t_test), TableCell(test.pairs)))
@@ -253,9 +249,5 @@ def _text(spec: TableSpec, lines: Sequence[Line]) -> str:
 
 
 _TABLES: Mapping[str, Callable[[TableSpec, Sequence[Line]], str]] = {
-    "accuracy": _accuracy,
-    "compared": _compared,
-    "paired": _paired,
-    "run": _run,
-    "text": _text,
-}
+    "accuracy": _accuracy, "compared": _compared, "paired": _paired, "run": _run, "text": _text,
+}  # fmt: skip

@@ -54,15 +54,13 @@ def result(table: pa.Table, method: str, seed: int, oracle: bool, seconds: float
         known = trace.mean(trace.column(table, name))
         return float("nan") if known is None else known
 
-    rate = None
-    if "learning_rate" in table.column_names:
-        rate = float(np.nanmean(trace.column(table, "learning_rate")))
+    has_rate = "learning_rate" in table.column_names
     return Result(
         method=method,
         seed=seed,
         accuracy_post=mean("accuracy_post"),
         accuracy_pre=mean("accuracy_pre"),
-        learning_rate_mean=rate,
+        learning_rate_mean=float(np.nanmean(trace.column(table, "learning_rate"))) if has_rate else None,
         seconds=seconds,
         bytes_sent=int(trace.column(table, "bytes_sent").sum()),
         oracle=oracle,
@@ -80,28 +78,21 @@ def rows(results: Iterable[Result]) -> list[ResultRow]:
 
 
 def _row(seeds: list[Result], means: Mapping[str, float]) -> ResultRow:
-    first = seeds[0]
-    posts = [result.accuracy_post for result in seeds]
-    rate, share = None, None
-    if first.learning_rate_mean is not None:
-        rate = float(np.mean([result.learning_rate_mean or 0.0 for result in seeds]))
-    if "source" in means and "oracle-prior" in means and means["oracle-prior"] > means["source"]:
-        share = (means[first.method] - means["source"]) / (means["oracle-prior"] - means["source"])
+    first, post = seeds[0], means[seeds[0].method]
+    source, oracle = means.get("source", np.inf), means.get("oracle-prior", -np.inf)
+    told = [name for name in first.answers if all(name in result.answers for result in seeds)]
+    rates = [result.learning_rate_mean or 0.0 for result in seeds]
     return ResultRow(
         method=first.method,
         oracle=first.oracle,
-        accuracy_post=means[first.method],
-        deviation=float(np.std(posts, ddof=1)) if len(posts) > 1 else None,
+        accuracy_post=post,
+        deviation=float(np.std([result.accuracy_post for result in seeds], ddof=1)) if len(seeds) > 1 else None,
         accuracy_pre=float(np.mean([result.accuracy_pre for result in seeds])),
-        learning_rate=rate,
-        share_of_oracle=share,
+        learning_rate=None if first.learning_rate_mean is None else float(np.mean(rates)),
+        share_of_oracle=(post - source) / (oracle - source) if oracle > source else None,
         megabytes_sent=float(np.mean([result.bytes_sent for result in seeds])) / 1e6,
         seconds=float(np.mean([result.seconds for result in seeds])),
-        answers={
-            name: float(np.mean([result.answers[name] for result in seeds]))
-            for name in first.answers
-            if all(name in result.answers for result in seeds)
-        },
+        answers={name: float(np.mean([result.answers[name] for result in seeds])) for name in told},
     )
 
 
@@ -110,8 +101,6 @@ _COLUMNS = (
     Column("after"), _DEVIATION, Column("before"), Column("oracle share", ".0%", nothing=""),
     Column("mean rate", ".3g", nothing=""), Column("MB sent", ".1f"), Column("seconds", ".1f"),
 )  # fmt: skip
-
-
 NO_LABELS = "Accuracy is not known where clients have no labels."
 BEYOND_THE_ORACLE = (
     "An oracle share above 100 % is no error: oracle-prior is told the true class frequencies and nothing else, and a "

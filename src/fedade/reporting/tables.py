@@ -86,14 +86,8 @@ def accuracy_table(suite: str, title: str, grid: Grid) -> Table:
 
     def cell(scenario: Key, row: Key) -> TableCell:
         entry = grid.entry(scenario, row)
-        return TableCell(
-            value=entry.mean,
-            deviation=entry.deviation,
-            count=len(entry.accuracies),
-            paper=published(suite, {**dict(scenario), **dict(row)}),
-            status=_status(entry),
-            best=row in best[scenario],
-        )
+        paper, count, marked = published(suite, dict(scenario + row)), len(entry.accuracies), row in best[scenario]
+        return TableCell(entry.mean, entry.deviation, count=count, paper=paper, status=_status(entry), best=marked)
 
     rows = tuple(
         TableRow(titles[row], tuple(cell(scenario, row) for scenario in grid.scenarios), row in grid.oracles)
@@ -199,18 +193,14 @@ def _named(keys: Sequence[Key], order: Iterable[str], always: str | None) -> dic
     """Each key by the values of the labels that it takes to tell all keys apart, in this order."""
     labels = [dict(key) for key in keys]
     kept = [] if always is None else [always]
+
+    def told_apart(by: Sequence[str]) -> int:
+        return len({tuple(values.get(label) for label in by) for values in labels})
+
     for label in order:
-        if label not in kept and _tells_apart(labels, kept, label):
+        if told_apart([*kept, label]) > told_apart(kept):
             kept.append(label)
     return {
         key: ", ".join(names.title(label, values[label]) for label in kept if label in values)
         for key, values in zip(keys, labels, strict=True)
     }
-
-
-def _tells_apart(labels: Sequence[Mapping[str, Label]], kept: Sequence[str], label: str) -> bool:
-    """Whether a label differs among keys that the kept labels leave equal."""
-    values: dict[tuple[Label | None, ...], set[Label | None]] = {}
-    for key in labels:
-        values.setdefault(tuple(key.get(name) for name in kept), set()).add(key.get(label))
-    return any(len(distinct) > 1 for distinct in values.values())

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedade.methods.fed_ade_plus.class_moments import (
+    SHARE_DOUBT,
     Shift,
     believed,
     class_moments,
     expected_under,
     explained_share,
-    greatest_share,
 )
 from fedade.methods.fed_ade_plus.conditions import Residual
 
@@ -84,7 +84,7 @@ def test_the_greatest_share_comes_down_to_the_explained_one_as_samples_come_in()
     margins = []
     for number in (20, 200, 20_000):
         moments = class_moments(*samples(0, number, apart=0.6)[:2], CLASSES)
-        margins.append(float(greatest_share(moments) - explained_share(moments)))
+        margins.append(float(explained_share(moments, SHARE_DOUBT) - explained_share(moments)))
     assert margins[0] > margins[1] > margins[2] > 0
     assert margins[2] < 0.005
 

@@ -8,18 +8,20 @@ from fedade.core.context import ClientContext, RoundContext, context_before_firs
 from fedade.core.deployment import Deployment
 from fedade.core.errors import FedadeError
 from fedade.experiments.settings import experiment_from
-from fedade.methods.fed_ade_plus.federated import COUNT, RESIDUAL, FedAdePlusFederated
-from fedade.methods.fed_ade_plus.method import FedAdePlus
-from fedade.methods.fed_ade_plus.shared_conditions import (
+from fedade.methods.fed_ade_plus.conditions import Report
+from fedade.methods.fed_ade_plus.federated import (
+    COUNT,
     MOST_REPORTED,
+    RESIDUAL,
     SAMPLES,
     SIZES,
-    Report,
+    FedAdePlusFederated,
     bounded,
     deviation,
     merged,
     none_yet,
 )
+from fedade.methods.fed_ade_plus.method import FedAdePlus
 
 from ...helpers import run
 

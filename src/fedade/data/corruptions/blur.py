@@ -60,11 +60,9 @@ def motion_blur(images: ByteImages, draws: Draws, radius: int, sigma: float) -> 
 
 
 def motion_blurred(layers: ByteImages, angles: Unit, radius: int, sigma: float) -> ByteImages:
-    """Layers `[N, H, W, C]`, each blurred along its own angle (radians), as ImageMagick does it.
-
-    Its kernel is one half of a gaussian, 2 radius + 1 taps long, laid on the nearest pixels of the
-    line; beyond the border the edge repeats; levels are rounded.
-    """
+    """Layers `[N, H, W, C]`, each blurred along its own angle (radians), as ImageMagick does it. Its kernel is one half
+    of a gaussian, 2 radius + 1 taps long, laid on the nearest pixels of the line; beyond the border the edge repeats;
+    levels are rounded."""
     taps = np.arange(2 * radius + 1)
     weights = np.exp(-(taps**2) / (2 * sigma**2))
     weights /= weights.sum()

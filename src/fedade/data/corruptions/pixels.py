@@ -2,7 +2,6 @@
 belong to an image, not to its place in an array. Axes: N images, H rows, W columns, C channels (red, green, blue)."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -69,10 +68,10 @@ class Draws:
         return tuple(_generator(image, self.address) for image in self.images)
 
     def normal(self, shape: Shape) -> Unit:
-        return self._stacked(shape, lambda generator: generator.standard_normal(shape, dtype=np.float32))
+        return np.stack([generator.standard_normal(shape, dtype=np.float32) for generator in self._generators])
 
     def uniform(self, shape: Shape, low: float = 0.0, high: float = 1.0) -> Unit:
-        unscaled = self._stacked(shape, lambda generator: generator.random(shape, dtype=np.float32))
+        unscaled = np.stack([generator.random(shape, dtype=np.float32) for generator in self._generators])
         return np.float32(low) + np.float32(high - low) * unscaled
 
     def integers(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -82,12 +81,6 @@ class Draws:
     def poisson(self, means: NDArray[np.float64]) -> NDArray[np.int64]:
         """Poisson counts with the given means `[N, ...]`."""
         return np.stack([generator.poisson(mean) for generator, mean in zip(self._generators, means, strict=True)])
-
-    def _stacked(self, shape: Shape, draw: Callable[[np.random.Generator], Unit]) -> Unit:
-        drawn = np.empty((len(self.images), *shape), dtype=np.float32)
-        for row, generator in enumerate(self._generators):
-            drawn[row] = draw(generator)
-        return drawn
 
 
 def _generator(image: ByteImages, address: str) -> np.random.Generator:

@@ -9,8 +9,9 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,21 @@ MAX_SEVERITY = 5
 """Severities run from 0, clean, to this."""
 
 
-@dataclass(frozen=True)
-class Corruption:
+class Corruption(NamedTuple):
     """A transform `(images, draws, *constants) -> images` and its constants, mildest first."""
 
     transform: Callable[..., ByteImages]
     constants: tuple[Constants, Constants, Constants, Constants, Constants]
 
 
+_SNOW = (
+    (0.1, 0.2, 1, 0.6, 8, 3, 0.95), (0.1, 0.2, 1, 0.5, 10, 4, 0.9), (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+)  # fmt: skip
+_SPATTER = (
+    (0.62, 0.1, 0.7, 0.7, 0.5, False), (0.65, 0.1, 0.8, 0.7, 0.5, False), (0.65, 0.3, 1, 0.69, 0.5, False),
+    (0.65, 0.1, 0.7, 0.69, 0.6, True), (0.65, 0.1, 0.5, 0.68, 0.6, True),
+)  # fmt: skip
 CORRUPTIONS: Mapping[str, Corruption] = {
     "gaussian_noise": Corruption(digital.gaussian_noise, ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,))),
     "shot_noise": Corruption(digital.shot_noise, ((500,), (250,), (100,), (75,), (50,))),
@@ -40,16 +48,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "glass_blur": Corruption(blur.glass_blur, ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))),
     "motion_blur": Corruption(blur.motion_blur, ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))),
     "zoom_blur": Corruption(blur.zoom_blur, ((1.06,), (1.11,), (1.16,), (1.21,), (1.26,))),
-    "snow": Corruption(
-        weather.snow,
-        (
-            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
-            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
-        ),
-    ),
+    "snow": Corruption(weather.snow, _SNOW),
     "frost": Corruption(weather.frost, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))),
     "fog": Corruption(weather.fog, ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))),
     "brightness": Corruption(digital.brightness, ((0.05,), (0.1,), (0.15,), (0.2,), (0.3,))),
@@ -62,32 +61,18 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "jpeg_compression": Corruption(digital.jpeg_compression, ((80,), (65,), (58,), (50,), (40,))),
     "speckle_noise": Corruption(digital.speckle_noise, ((0.06,), (0.1,), (0.12,), (0.16,), (0.2,))),
     "gaussian_blur": Corruption(blur.gaussian_blur, ((0.4,), (0.6,), (0.7,), (0.8,), (1,))),
-    "spatter": Corruption(
-        weather.spatter,
-        (
-            (0.62, 0.1, 0.7, 0.7, 0.5, False),
-            (0.65, 0.1, 0.8, 0.7, 0.5, False),
-            (0.65, 0.3, 1, 0.69, 0.5, False),
-            (0.65, 0.1, 0.7, 0.69, 0.6, True),
-            (0.65, 0.1, 0.5, 0.68, 0.6, True),
-        ),
-    ),
+    "spatter": Corruption(weather.spatter, _SPATTER),
     "saturate": Corruption(digital.saturate, ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))),
 }
 """Every corruption by its name. A new one is a function and an entry here; it joins no benchmark by that."""
 
-# fmt: off
 STANDARD = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-)
+)  # fmt: skip
 """The 15 corruptions that benchmark scores average over, in the order in which clients are assigned them."""
-# fmt: on
-
 PUBLISHED = tuple(sorted((*STANDARD, "speckle_noise", "gaussian_blur", "spatter", "saturate")))
 """The 19 corruptions whose images the authors of CIFAR-C published: the standard ones and 4 extra ones."""
-
-
 SMALLEST_SIDE, LARGEST_SIDE = 16, 128
 """Image sides for which the constants, made for 32 pixels, still mean what they are called."""
 
@@ -158,19 +143,13 @@ def digest_of(images: ByteImages) -> str:
 def corrupted_pool(
     images: ByteImages, name: str, severity: int, seed: int, cache_dir: Path | None, digest: str | None = None
 ) -> ByteImages:
-    """What `corrupt` returns, as a read-only memory map of a file in `cache_dir`, if one is given.
-
-    The file is named by a hash of all that determines it; who asks for many corruptions of the same images computes
-    their `digest` once. It appears whole or not at all, and is made anew when it was truncated or is not the array it
-    should be.
-    """
+    """What `corrupt` returns, as a read-only memory map of a file in `cache_dir`, if one is given. The file is named by
+    a hash of all that determines it; who asks for many corruptions of the same images computes their `digest` once. It
+    appears whole or not at all, and is made anew when it was truncated or is not the array it should be."""
     check_request(images, name, severity, seed)
     if cache_dir is None or severity == 0:
         return corrupt(images, name, severity, seed)
     identity = f"{ALGORITHM_VERSION}/{name}/{severity}/{seed}/{digest or digest_of(images)}"
     path = cache_dir / f"{name}-{severity}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}.npy"
-    return kept_array(
-        path,
-        lambda there: there.dtype == np.uint8 and there.shape == images.shape,
-        lambda: corrupt(images, name, severity, seed),
-    )
+    made = partial(corrupt, images, name, severity, seed)
+    return kept_array(path, lambda there: there.dtype == np.uint8 and there.shape == images.shape, made)

@@ -34,11 +34,9 @@ def fog(images: ByteImages, draws: Draws, thickness: float, decay: float) -> Byt
 
 
 def plasma(draws: Draws, side: int, decay: float) -> Unit:
-    """Height maps in [0, 1] by the diamond-square algorithm, `[N, S, S]`, S a power of two >= side.
-
-    As in the reference the wobble of a step enters twice, as range and as factor, so that it falls
-    by decay squared each time the step is halved; the map wraps around.
-    """
+    """Height maps in [0, 1] by the diamond-square algorithm, `[N, S, S]`, S a power of two >= side. As in the reference
+    the wobble of a step enters twice, as range and as factor, so that it falls by decay squared each time the step is
+    halved; the map wraps around."""
     side = 1 << (side - 1).bit_length()
     heights = np.zeros((len(draws.images), side, side), dtype=np.float32)
     step, wobble = side, 100.0
@@ -52,12 +50,10 @@ def plasma(draws: Draws, side: int, decay: float) -> Unit:
         beneath = corners + np.roll(corners, -1, axis=1)
         heights[:, half::step, half::step] = wobbled_mean(beneath + np.roll(beneath, -1, axis=2))
         centres = heights[:, half::step, half::step]
-        heights[:, ::step, half::step] = wobbled_mean(
-            centres + np.roll(centres, 1, axis=1) + corners + np.roll(corners, -1, axis=2)
-        )
-        heights[:, half::step, ::step] = wobbled_mean(
-            centres + np.roll(centres, 1, axis=2) + corners + np.roll(corners, -1, axis=1)
-        )
+        beside = centres + np.roll(centres, 1, axis=1) + corners + np.roll(corners, -1, axis=2)
+        heights[:, ::step, half::step] = wobbled_mean(beside)
+        above = centres + np.roll(centres, 1, axis=2) + corners + np.roll(corners, -1, axis=1)
+        heights[:, half::step, ::step] = wobbled_mean(above)
         step, wobble = half, wobble / decay
 
     heights -= heights.min(axis=(1, 2), keepdims=True)
@@ -136,11 +132,9 @@ def _wet_sheen(liquid: ByteImages) -> Unit:
 
 
 def frost_textures() -> ByteImages:
-    """Five frosted panes, `[5, 200, 200, 3]`, the same on every call.
-
-    Each is made at the size of a photograph, from feathers of ice (branching strokes) on a pane of ridged fractal noise
-    with thinner and thicker places, and is then scaled by 0.2 like the official photographs.
-    """
+    """Five frosted panes, `[5, 200, 200, 3]`, the same on every call. Each is made at the size of a photograph, from
+    feathers of ice (branching strokes) on a pane of ridged fractal noise with thinner and thicker places, and is then
+    scaled by 0.2 like the official photographs."""
     with _BUILDING:
         return _textures()
 

@@ -46,17 +46,11 @@ def _cifar(
     return ImageSpec(name, classes, 50_000, 10_000, layouts, archive, files)
 
 
+_BATCHES10 = tuple(f"data_batch_{number}" for number in range(1, 6))
 CIFAR10 = _cifar(
     ParquetShards("img", "label", 10),
     ("cifar10/plain_text", "plain_text", "cifar10", "datasets--uoft-cs--cifar10/snapshots/*/plain_text", "."),
-    CifarBatches(
-        tuple(f"data_batch_{number}" for number in range(1, 6)),
-        "test_batch",
-        "labels",
-        "batches.meta",
-        "label_names",
-        10,
-    ),
+    CifarBatches(_BATCHES10, "test_batch", "labels", "batches.meta", "label_names", 10),
     "cifar-10-batches-py",
     "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     _FILES10,

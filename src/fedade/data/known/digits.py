@@ -27,12 +27,8 @@ def digits() -> Dataset:
     seen = np.clip((images / 16 + noise + 0.75) / 2.5, 0, 1)
     pixels = np.round(seen * 255).astype(np.uint8).reshape(-1, 1, 8, 8)[order]
     labels = labels.astype(np.int64)[order]
-    return Dataset(
-        name="digits",
-        class_names=tuple(str(digit) for digit in range(10)),
-        train=Labelled(pixels[:NUM_TRAIN], labels[:NUM_TRAIN]),
-        test=Labelled(pixels[NUM_TRAIN:], labels[NUM_TRAIN:]),
-    )
+    train, test = (Labelled(pixels[side], labels[side]) for side in (slice(NUM_TRAIN), slice(NUM_TRAIN, None)))
+    return Dataset("digits", tuple(map(str, range(10))), train, test)
 
 
 DIGITS = BundledSpec(name="digits", num_classes=10, images=1797, make=digits, origin="installed with scikit-learn")

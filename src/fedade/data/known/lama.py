@@ -48,11 +48,9 @@ class _Side(NamedTuple):
 
 
 def lama_trex(trex: Trex, form: TextInput) -> TextDataset:
-    """The dataset from its facts; always the same texts on the same side.
-
-    No fact and no statement is there twice, and a statement of two relations is left out: nobody could tell which
-    is meant. Facts that are not LAMA's are never streamed; they fill up relations that are short of labelled texts.
-    """
+    """The dataset from its facts; always the same texts on the same side. No fact and no statement is there twice, and
+    a statement of two relations is left out: nobody could tell which is meant. Facts that are not LAMA's are never
+    streamed; they fill up relations that are short of labelled texts."""
     own, more = [], []
     for relation in trex.relations:
         facts, further = trex.facts[relation.name], trex.further.get(relation.name, ())

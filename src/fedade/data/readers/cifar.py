@@ -48,13 +48,8 @@ class CifarBatches:
         return ImageReading(folder, self._class_names(folder / self.meta), self._part(train), self._part([test]))
 
     def _part(self, paths: list[Path]) -> Undecoded:
-        batches = [self._batch(path) for path in paths]
-        pixels = [batch[0] for batch in batches]
-
-        def copy(out: NDArray[np.uint8]) -> None:
-            np.concatenate(pixels, out=out)
-
-        return Undecoded(np.concatenate([batch[1] for batch in batches]), SHAPE, copy)
+        pixels, labels = zip(*map(self._batch, paths), strict=True)
+        return Undecoded(np.concatenate(labels), SHAPE, lambda out: np.concatenate(pixels, out=out))
 
     def _batch(self, path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         content = load_restricted(path)

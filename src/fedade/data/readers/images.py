@@ -29,7 +29,7 @@ class Undecoded:
 
     labels: NDArray[np.int64]
     shape: ImageShape
-    decode: Callable[[NDArray[np.uint8]], None]
+    decode: Callable[[NDArray[np.uint8]], object]
     """Fills an array `[N, channels, height, width]`."""
 
 

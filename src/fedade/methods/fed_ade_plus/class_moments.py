@@ -8,7 +8,9 @@ Axes: *B any leading axes, 2 moments (means, then mean squares), N samples, K cl
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -20,20 +22,16 @@ from fedade.kernels import channel_moments
 from fedade.maths.losses import one_hot
 from fedade.methods.fed_ade_plus.conditions import Residual, positive, squared_ratio
 
+Constant = TypeVar("Constant")
 LEAST_SPREAD = 0.05
-"""Of a channel's variance, as a share of its layer's mean: one that no sample moved
-would prove anything once it moves."""
-
+"""Of a channel's variance, as a share of its layer's mean: one that no sample moved proves anything once it moves."""
 SHARE_DOUBT = 0.5
 """By how many standard deviations of one channel a layer's explained share may be greater than it seems: the mean over
 channels, which resemble each other, is about twice as sure as one of them."""
-
 FEATURES = "features"
 """The layer that stands for the features before the head, where a model has no BatchNorm."""
-
 PLAIN_SHARE = 0.25
-"""Layers whose per-sample means the class surely explains by less than this can be corrected before the prior is
-known."""
+"""Layers whose samples' means classes surely explain by less than this can be corrected before the prior is known."""
 
 
 class ClassMoments(NamedTuple):
@@ -48,10 +46,8 @@ class ClassMoments(NamedTuple):
 
 
 def class_moments(values: Float[Tensor, "*B N C"], labels: Int[Tensor, " N"], num_classes: int) -> ClassMoments:
-    """Class means with empirical-Bayes shrinkage (Efron and Morris, 1973), per channel.
-
-    A class without samples has the common mean.
-    """
+    """Class means with empirical-Bayes shrinkage (Efron and Morris, 1973), per channel; the common mean where a class
+    has no samples."""
     membership = one_hot(labels, num_classes, values.dtype)
     counts = membership.sum(0)
     scarcity = 1 / counts.clamp(min=1)
@@ -68,18 +64,9 @@ def class_moments(values: Float[Tensor, "*B N C"], labels: Int[Tensor, " N"], nu
     return ClassMoments(common + share.unsqueeze(-2) * (raw - common), within, scarcity)
 
 
-def explained_share(moments: ClassMoments) -> Float[Tensor, "*B"]:
-    """Share of the values' variance that lies between the classes, in [0, 1], mean over the channels."""
-    return _share(moments, doubt=0.0)
-
-
-def greatest_share(moments: ClassMoments) -> Float[Tensor, "*B"]:
-    """The explained share as large as it may be, since few labelled samples show it only roughly."""
-    return _share(moments, doubt=SHARE_DOUBT)
-
-
-def _share(moments: ClassMoments, doubt: float) -> Float[Tensor, "*B"]:
-    """With the classes' variance taken to be greater by so many standard deviations of its estimate.
+def explained_share(moments: ClassMoments, doubt: float = 0.0) -> Float[Tensor, "*B"]:
+    """Share of the values' variance that lies between the classes, in [0, 1], mean over the channels; as large as it
+    may be where the classes' variance is greater by `doubt` standard deviations of its estimate.
 
     The means were drawn together to s of their distances, s = 1 − noise / spread: their spread is s² of what was seen,
     while s of it is what the classes are apart.
@@ -128,11 +115,8 @@ def expected_under(
 
 
 def believed(residual: Residual, expected: Expected, doubt: float) -> Shift:
-    """A residual, shrunk towards 0 by its own evidence (James and Stein, 1961).
-
-    The mean ratio of its squares to their variance is 1 by chance; of a ratio R the share 1 − doubt / R is kept.
-    `doubt` 0 keeps everything.
-    """
+    """A residual, shrunk towards 0 by its own evidence (James and Stein, 1961): the mean ratio of its squares to their
+    variance is 1 by chance, and of a ratio R the share 1 − doubt / R is kept, of `doubt` 0 everything."""
     chance = torch.addcdiv(expected.uncertainty, expected.spread, residual.samples)
     trust = torch.rsub(squared_ratio(residual.size, chance).reciprocal(), 1, alpha=doubt).clamp(min=0)
     return Shift(trust * residual.size, trust)
@@ -152,24 +136,9 @@ class LayerGroup(NamedTuple):
     it reads changes with the classes, however little of a noisy feature they explain, and each class mix would be a
     condition of its own."""
 
-    def by_layer(self, values: Tensor) -> dict[str, Tensor]:
+    def by_layer(self, values: Tensor) -> tuple[Tensor, ...]:
         """Values `[..., C]` of each layer."""
-        return dict(zip(self.channels, torch.split(values, list(self.channels.values()), -1), strict=True))
-
-
-def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
-    """Moments of every BatchNorm layer on the reference set under the deployed model, or else of the features."""
-    return deployment.constant(_moments)
-
-
-def plain_layers(deployment: Deployment) -> frozenset[str]:
-    """Layers that tell classes apart so little that a wrong prior does no harm there."""
-    return deployment.constant(_plain_layers)
-
-
-def layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
-    """Layers that recognise conditions, and the others; fewer groups where there are none of a kind."""
-    return deployment.constant(_layer_groups)
+        return torch.split(values, list(self.channels.values()), -1)
 
 
 def sample_moments(inputs: Tensor) -> Tensor:
@@ -182,7 +151,14 @@ def sample_moments(inputs: Tensor) -> Tensor:
     return torch.stack((exact, exact.square()))
 
 
-def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
+def measured_once(compute: Callable[[Deployment], Constant]) -> Callable[[Deployment], Constant]:
+    """The function, of which a deployment keeps what it gave."""
+    return wraps(compute)(lambda deployment: deployment.constant(compute))
+
+
+@measured_once
+def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
+    """Moments of every BatchNorm layer on the reference set under the deployed model, or else of the features."""
     network, reference = deployment.network, deployment.reference
     parts, at_once = [], max(1, 2**22 // max(1, reference.inputs[0].numel()))  # a large set of large images must fit
     for inputs in torch.split(reference.inputs, at_once):
@@ -197,18 +173,22 @@ def _moments(deployment: Deployment) -> dict[str, ClassMoments]:
     }
 
 
-def _plain_layers(deployment: Deployment) -> frozenset[str]:
+@measured_once
+def plain_layers(deployment: Deployment) -> frozenset[str]:
+    """Layers that tell classes apart so little that a wrong prior does no harm there."""
     moments = reference_moments(deployment)
-    shares = torch.stack([greatest_share(both)[0] for both in moments.values()]).tolist()
+    shares = torch.stack([explained_share(both, SHARE_DOUBT)[0] for both in moments.values()]).tolist()
     return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < PLAIN_SHARE)
 
 
-def _layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
+@measured_once
+def layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
+    """Layers that recognise conditions, and the others; fewer groups where there are none of a kind."""
     moments, recognising = reference_moments(deployment), plain_layers(deployment) - {FEATURES}
-    kinds = (
-        {layer: both for layer, both in moments.items() if (layer in recognising) == kind} for kind in (True, False)
-    )
-    return tuple(_grouped(some, recognises) for some, recognises in zip(kinds, (True, False), strict=True) if some)
+    kinds = {
+        kind: {layer: moments[layer] for layer in moments if (layer in recognising) == kind} for kind in (True, False)
+    }
+    return tuple(_grouped(some, recognises) for recognises, some in kinds.items() if some)
 
 
 def _grouped(moments: dict[str, ClassMoments], recognises: bool) -> LayerGroup:

@@ -31,6 +31,13 @@ class Residual(NamedTuple):
     """That show it; 0 where nothing was met yet."""
 
 
+class Report(NamedTuple):
+    """What batches left unexplained in all layers, of which nobody was told yet."""
+
+    residual: Float[Tensor, "B C"]
+    samples: Float[Tensor, ""]
+
+
 class Evidence(NamedTuple):
     """What layers say of every condition, summed over moments and channels."""
 
@@ -58,10 +65,8 @@ def width(samples: int, past: Residual) -> Float[Tensor, "M B L"]:
 def squared_differences(
     size: Float[Tensor, "B C"], past: Float[Tensor, "M B C"], precision: Float[Tensor, "M B C"]
 ) -> Float[Tensor, "M B 1"]:
-    """How far a batch's residual is from those of every condition, summed over channels.
-
-    `precision` is one over the variance that the difference has by chance.
-    """
+    """How far a batch's residual is from those of every condition, summed over channels. `precision` is one over the
+    variance that the difference has by chance."""
     return ((size - past).square() * precision).sum(-1, keepdim=True)
 
 
@@ -82,16 +87,10 @@ def of_condition(past: Residual, squares: Float[Tensor, "M B 1"], found: Recogni
 
 
 def own_or_common(
-    past: Residual,
-    squares: Float[Tensor, "M B 1"],
-    widths: Float[Tensor, " M"],
-    evidence: Sequence[Evidence],
+    past: Residual, squares: Float[Tensor, "M B 1"], widths: Float[Tensor, " M"], evidence: Sequence[Evidence]
 ) -> tuple[Residual, Tensor]:
-    """What a layer that recognises nothing itself goes on from, and how far it is.
-
-    Its own residual, in the first place, or that of the common condition, after it, that earlier layers recognised:
-    whichever is likelier.
-    """
+    """What a layer that recognises nothing itself goes on from, and how far it is. Its own residual, in the first
+    place, or that of the common condition, after it, that earlier layers recognised: whichever is likelier."""
     if not evidence:
         return Residual(*(values[:1] for values in past)), squares[:1]
     common, (heard, wide, channels) = len(widths) - 1, evidence[-1]
@@ -108,11 +107,9 @@ def own_or_common(
 def joined(
     past: Residual, squares: Float[Tensor, "1 B 1"], size: Float[Tensor, "B C"], samples: int, doubt: float
 ) -> Residual:
-    """A batch's residual and that of one condition, weighted by their samples.
-
-    Of the past samples as many count as the difference, in squares, allows: all where it is chance, hardly any where
-    something changed. `doubt` 0 forgets them all.
-    """
+    """A batch's residual and that of one condition, weighted by their samples. Of the past samples as many count as the
+    difference, in squares, allows: all where it is chance, hardly any where something changed. `doubt` 0 forgets them
+    all."""
     allowed = doubt * size.shape[-1]
     kept = (allowed / squares.clamp(min=max(allowed, _TINY))).square() * past.samples
     count = kept + samples

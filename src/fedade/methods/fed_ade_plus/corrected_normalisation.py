@@ -3,9 +3,8 @@
 Under corrupted inputs a batch's own statistics are right and the deployed ones wrong; under label shift it is the other
 way round, because other classes have other means. Class-wise moments of the reference set tell the two apart
 (`class_moments.py`): only the part of a layer's change that neither the class prior nor chance explains moves its
-statistics. Corruptions stay while batches come and go, and they come back, so what earlier batches left counts as far
-as new ones agree with it (`conditions.py`). A model without BatchNorm has its features corrected in the same way
-before the head.
+statistics. What earlier batches left counts as far as new ones agree with it (`conditions.py`). A model without
+BatchNorm has its features corrected in the same way before the head.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from fedade.core.normalisation import Statistics
 from fedade.core.split import Parameters
 from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature
-from fedade.methods.fed_ade_plus import class_moments
+from fedade.methods.fed_ade_plus.class_moments import FEATURES, expected_under, layer_groups, reference_moments
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
 from fedade.parts.norm_layers import named_statistics
@@ -29,7 +28,6 @@ from fedade.parts.norm_layers import named_statistics
 FEATURE_BIAS = 8.0
 """How much more predictions may be biased where only features are corrected: the layers before them still see inputs as
 they were never trained on."""
-
 UNCORRECTED_BIAS, CONVINCING = 16.0, 6
 """The same where no layer is corrected before the classes are known, if these explain nothing of what the layers show;
 and the power by which it falls with what they explain."""
@@ -64,16 +62,14 @@ def corrected_pass(
     passed: Tensor | None = None,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
-
-    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected.
-    """
-    network, moments = deployment.network, class_moments.reference_moments(deployment)
+    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected."""
+    network = deployment.network
     normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
-    if class_moments.FEATURES in moments:
-        deployed = _feature_statistics(moments[class_moments.FEATURES])
-        found = normalisation.statistics(class_moments.FEATURES, network.summarise(features), deployed)
+    if FEATURES in reference_moments(deployment):
+        deployed = _feature_statistics(deployment)
+        found = normalisation.statistics(FEATURES, network.summarise(features), deployed)
         features = _moved(features, found, deployed)
     return Corrected(
         network.classify(model, features),
@@ -81,7 +77,7 @@ def corrected_pass(
         passed,
         named_statistics(normalisation.found),
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
-        normalisation.remembered(class_moments.layer_groups(deployment), past),
+        normalisation.remembered(layer_groups(deployment), past),
         normalisation.seen,
     )
 
@@ -89,25 +85,22 @@ def corrected_pass(
 def kept_pass(
     first: Corrected, deployment: Deployment, prior: Tensor, layers: frozenset[str], doubt: float, past: Residuals
 ) -> Corrected:
-    """A pass as it was made, and what these layers say of the batch under another prior.
-
-    Where that is next to nothing, making the pass again with this prior would change nothing worth its cost.
-    """
+    """A pass as it was made, and what these layers say of the batch under another prior: where that is next to nothing,
+    making the pass again with this prior would change nothing worth its cost."""
     normalisation = _prepared(deployment, prior, layers, len(first.logits), doubt, past)
     for layer, seen in first.seen.items():
         normalisation.corrected(layer, *seen)
     return first._replace(
         statistics={**deployed_statistics(deployment), **first.statistics} if normalisation.found else {},
         trust=torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust,
-        residuals=normalisation.remembered(class_moments.layer_groups(deployment), past),
+        residuals=normalisation.remembered(layer_groups(deployment), past),
     )
 
 
 def surer(first: Corrected, second: Corrected, temperature: Tensor) -> Corrected:
     """The one whose calibrated predictions, before any prior corrects them, have less entropy; the first of equals."""
     doubts = (entropy(apply_temperature(each.logits, temperature).softmax(-1)).mean() for each in (first, second))
-    is_first = torch.le(*doubts)
-    chosen: Corrected = tree.choose(is_first, first, second)
+    chosen: Corrected = tree.choose(torch.le(*doubts), first, second)
     return chosen
 
 
@@ -116,7 +109,7 @@ def _prepared(
 ) -> PriorCorrected:
     known = {
         layer: knowledge
-        for group, residual in zip(class_moments.layer_groups(deployment), past, strict=False)
+        for group, residual in zip(layer_groups(deployment), past, strict=False)
         for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
     }
     return PriorCorrected(known, layers, samples, doubt)
@@ -126,46 +119,32 @@ def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, 
     """Logits with statistics that were found before; `keeps_body` if the model's body is the deployed one."""
     deployment, network = ctx.deployment, ctx.deployment.network
     has_statistics = any(name in deployment.parameters for name in statistics)
-    if keeps_body and not has_statistics:
-        features = ctx.deployed_features()
-    else:
-        features = ctx.own_features({**model, **statistics})
-    name = f"{class_moments.FEATURES}.running_mean"
+    deployed_body = keeps_body and not has_statistics
+    features = ctx.deployed_features() if deployed_body else ctx.own_features({**model, **statistics})
+    name = f"{FEATURES}.running_mean"
     if name in statistics:
-        deployed = _feature_statistics(class_moments.reference_moments(deployment)[class_moments.FEATURES])
-        features = _moved(
-            features, Statistics(statistics[name], statistics[f"{class_moments.FEATURES}.running_var"]), deployed
-        )
+        deployed = _feature_statistics(deployment)
+        found = Statistics(statistics[name], statistics[f"{FEATURES}.running_var"])
+        features = _moved(features, found, deployed)
     return network.classify(model, features)
 
 
 def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     """What statistics are before the first batch, by the same names."""
-    moments = class_moments.reference_moments(deployment)
-    if class_moments.FEATURES in moments:
-        return named_statistics({class_moments.FEATURES: _feature_statistics(moments[class_moments.FEATURES])})
-    return {
-        name: deployment.parameters[name]
-        for layer in moments
-        for name in (f"{layer}.running_mean", f"{layer}.running_var")
-    }
+    moments = reference_moments(deployment)
+    if FEATURES in moments:
+        return named_statistics({FEATURES: _feature_statistics(deployment)})
+    names = [f"{layer}.running_{moment}" for layer in moments for moment in ("mean", "var")]
+    return {name: deployment.parameters[name] for name in names}
 
 
 def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:
-    """Before the first batch nothing is known.
-
-    Only layers that tell no classes apart have room for several conditions. In the others a wrong prior leaves
-    residuals that agree with it, which would be found again and again.
-    """
+    """Before the first batch nothing is known. Only layers that tell no classes apart have room for several conditions:
+    in the others a wrong prior leaves residuals that agree with it, which would be found again and again."""
     return tuple(
-        _nothing(group, conditions if group.recognises else 1) for group in class_moments.layer_groups(deployment)
-    )
-
-
-def _nothing(group: class_moments.LayerGroup, conditions: int) -> Residual:
-    within = group.moments.within
-    return Residual(
-        within.new_zeros(conditions, *within.shape), within.new_zeros(conditions, len(within), len(group.channels))
+        Residual(within.new_zeros(room, *within.shape), within.new_zeros(room, len(within), len(group.channels)))
+        for group in layer_groups(deployment)
+        for within, room in ((group.moments.within, conditions if group.recognises else 1),)
     )
 
 
@@ -174,9 +153,9 @@ def at_most(residuals: Residuals, samples: float) -> Residuals:
     return tuple(residual._replace(samples=residual.samples.clamp(max=samples)) for residual in residuals)
 
 
-def _feature_statistics(moments: class_moments.ClassMoments) -> Statistics:
+def _feature_statistics(deployment: Deployment) -> Statistics:
     """Mean and variance of the reference set's features, every class counted alike."""
-    mean, square = moments.means.mean(-2)
+    mean, square = reference_moments(deployment)[FEATURES].means.mean(-2)
     return Statistics(mean, (square - mean.square()).clamp(min=torch.finfo(mean.dtype).eps))
 
 
@@ -197,10 +176,9 @@ def uncorrected_bias(
 def unexplained(deployment: Deployment, seen: Mapping[str, SeenLayer], prior: Float[Tensor, " K"]) -> Float[Tensor, ""]:
     """Share of the squared changes since deployment that other classes leave in the layers, at most 1."""
     shares = []
-    for layer, moments in class_moments.reference_moments(deployment).items():
-        source, other = (
-            class_moments.expected_under(q.to(moments.within.dtype), moments) for q in (deployment.source_prior, prior)
-        )
+    for layer, moments in reference_moments(deployment).items():
+        priors = (deployment.source_prior, prior)
+        source, other = (expected_under(q.to(moments.within.dtype), moments) for q in priors)
         shown = seen[layer].moments
         left, change = (squared_ratio(shown - mean, source.spread).mean() for mean in (other.mean, source.mean))
         shares.append((left / change).clamp(max=1))

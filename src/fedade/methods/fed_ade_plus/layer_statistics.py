@@ -9,20 +9,13 @@ import torch
 from torch import Tensor
 
 from fedade.core.normalisation import Statistics
-from fedade.methods.fed_ade_plus import conditions
-from fedade.methods.fed_ade_plus.class_moments import (
-    FEATURES,
-    Expected,
-    LayerGroup,
-    believed,
-    expected_under,
-    sample_moments,
-)
+from fedade.methods.fed_ade_plus import class_moments, conditions
+from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup
+from fedade.methods.fed_ade_plus.conditions import Evidence, Residual
 
 LEAST_VARIANCE = 0.2
 """Share of the deployed variance that is left at least, however narrow a batch seems."""
-
-Residuals = tuple[conditions.Residual, ...]
+Residuals = tuple[Residual, ...]
 """What earlier batches left unexplained, by group of layers (`layer_groups`)."""
 
 
@@ -38,7 +31,7 @@ class LayerKnowledge(NamedTuple):
     """What is known of a layer before a batch is seen; views of what was computed for its whole group."""
 
     expected: Expected
-    past: conditions.Residual
+    past: Residual
     precision: Tensor
     """`[M, 2, C]`: one over the variance by which the batch differs from each condition by chance."""
     widths: Tensor
@@ -46,28 +39,18 @@ class LayerKnowledge(NamedTuple):
     recognises: bool
 
 
-def known_before(
-    group: LayerGroup, past: conditions.Residual, prior: Tensor, samples: int
-) -> dict[str, LayerKnowledge]:
+def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int) -> dict[str, LayerKnowledge]:
     """What each layer of a group should show under this prior, in a batch of so many samples."""
     # Of features two explanations are compared, one of which has the class mix as it was: that judges the prior.
-    known_from = math.inf if FEATURES in group.channels else samples
-    expected, spans = expected_under(prior, group.moments, known_from), conditions.width(samples, past)
+    known_from = math.inf if class_moments.FEATURES in group.channels else samples
+    expected = class_moments.expected_under(prior, group.moments, known_from)
+    spans = conditions.width(samples, past)
     precision = 1 / conditions.positive(expected.spread * spans[..., group.layer_of_channel])
-    expectations = zip(*(group.by_layer(values).values() for values in expected), strict=True)
+    by_channel = (group.by_layer(values) for values in (*expected, past.size, precision))
+    by_layer = torch.split(past.samples, 1, -1), spans.log().sum(-2).unbind(-1)
     return {
-        layer: LayerKnowledge(
-            Expected(*expectation), conditions.Residual(size, counted), precise, wide, group.recognises
-        )
-        for layer, expectation, size, precise, counted, wide in zip(
-            group.channels,
-            expectations,
-            group.by_layer(past.size).values(),
-            group.by_layer(precision).values(),
-            torch.split(past.samples, 1, -1),
-            spans.log().sum(-2).unbind(-1),
-            strict=True,
-        )
+        layer: LayerKnowledge(Expected(*values[:3]), Residual(size, counted), precise, wide, group.recognises)
+        for layer, *values, size, precise, counted, wide in zip(group.channels, *by_channel, *by_layer, strict=True)
     }
 
 
@@ -82,15 +65,15 @@ class PriorCorrected:
     seen: dict[str, SeenLayer] = field(default_factory=dict)
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
-    residuals: dict[str, conditions.Residual] = field(default_factory=dict)
+    residuals: dict[str, Residual] = field(default_factory=dict)
     """Residuals of the condition that this batch came in."""
-    evidence: list[conditions.Evidence] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
     """What the recognising layers said so far, summed: in others a wrong prior looks like another condition."""
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         if layer not in self.known:
             return deployed
-        self.seen[layer] = SeenLayer(sample_moments(inputs).mean(-2), deployed)
+        self.seen[layer] = SeenLayer(class_moments.sample_moments(inputs).mean(-2), deployed)
         return self.corrected(layer, *self.seen[layer]) if layer in self.layers else deployed
 
     def corrected(self, layer: str, moments: Tensor, deployed: Statistics) -> Statistics:
@@ -104,7 +87,7 @@ class PriorCorrected:
         elif len(squares) > 1:
             earlier = conditions.own_or_common(*earlier, known.widths, self.evidence)
         residual = conditions.joined(*earlier, size, self.samples, self.doubt)
-        shift = believed(residual, known.expected, self.doubt)
+        shift = class_moments.believed(residual, known.expected, self.doubt)
         first, second = shift.size[0]
         variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
         found = Statistics(deployed.mean + first, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
@@ -119,21 +102,17 @@ class PriorCorrected:
             for group, known in zip(groups, past, strict=False)
         )
 
-    def _added(self, group: LayerGroup, past: conditions.Residual) -> conditions.Residual:
-        new = conditions.Residual(
-            *(torch.cat(parts, -1) for parts in zip(*(self.residuals[layer] for layer in group.channels), strict=True))
-        )
+    def _added(self, group: LayerGroup, past: Residual) -> Residual:
+        by_layer = zip(*(self.residuals[layer] for layer in group.channels), strict=True)
+        new = Residual(*(torch.cat(parts, -1) for parts in by_layer))
         if not group.recognises:
             return new
-        return conditions.remembered(
-            past,
-            new,
-            conditions.place_to_remember(conditions.recognise(self.evidence[-1]), past.samples.mean((-2, -1))),
-        )
+        found, samples = conditions.recognise(self.evidence[-1]), past.samples.mean((-2, -1))
+        return conditions.remembered(past, new, conditions.place_to_remember(found, samples))
 
-    def _heard(self, known: LayerKnowledge, squares: Tensor) -> conditions.Evidence:
+    def _heard(self, known: LayerKnowledge, squares: Tensor) -> Evidence:
         """What recognising layers say so far, this one included."""
         channels = known.past.size.shape[-1]
-        said = conditions.Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
+        said = Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
         self.evidence.append(conditions.together(self.evidence[-1], said) if self.evidence else said)
         return self.evidence[-1]

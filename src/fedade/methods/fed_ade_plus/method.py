@@ -26,23 +26,13 @@ from fedade.core.split import Parameters
 from fedade.kernels import mapped
 from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature, reweight
+from fedade.methods.fed_ade_plus import corrected_normalisation as normalising
 from fedade.methods.fed_ade_plus import regimes
 from fedade.methods.fed_ade_plus.class_moments import FEATURES, layer_groups, plain_layers, reference_moments
-from fedade.methods.fed_ade_plus.corrected_normalisation import (
-    FEATURE_BIAS,
-    Corrected,
-    at_most,
-    corrected_pass,
-    deployed_statistics,
-    kept_pass,
-    no_residuals,
-    settled_pass,
-    surer,
-    uncorrected_bias,
-)
+from fedade.methods.fed_ade_plus.conditions import Report
+from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected, corrected_pass, uncorrected_bias
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
-from fedade.methods.fed_ade_plus.shared_conditions import Report
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
@@ -144,8 +134,8 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             own = {**trainable_shared(deployment), **own}
         return FedAdePlusClient(
             own,
-            {} if self.correction == "none" else deployed_statistics(deployment),
-            () if self.correction == "none" else no_residuals(deployment, self.conditions),
+            {} if self.correction == "none" else normalising.deployed_statistics(deployment),
+            () if self.correction == "none" else normalising.no_residuals(deployment, self.conditions),
             regimes.no_regimes(self.num_regimes, deployment.source_prior),
             deployment.source_prior,
             self._measure.init(deployment),
@@ -202,7 +192,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def predict(self, ctx: ClientContext, state: FedAdePlusClient) -> Tensor:
         """p(x) ∘ q / p̄ with the client's statistics, normalised; p̄ is the deployed model's mean prediction under μ0."""
         deployment = ctx.deployment
-        logits = settled_pass(ctx, self._model(ctx, state), state.statistics, keeps_body=not self.gradient_steps)
+        logits = normalising.settled_pass(
+            ctx, self._model(ctx, state), state.statistics, keeps_body=not self.gradient_steps
+        )
         probabilities = apply_temperature(logits, deployment.temperature).softmax(-1)
         return reweight(probabilities, state.prior, deployment.mean_prediction) if self.reweighting else probabilities
 
@@ -213,7 +205,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
     def _past(self, ctx: ClientContext, state: FedAdePlusClient) -> Residuals:
         """What is known of conditions before the batch is seen."""
-        return at_most(state.residuals, self.memory)
+        return normalising.at_most(state.residuals, self.memory)
 
     def _learnt(
         self, ctx: ClientContext, state: FedAdePlusClient, corrected: Corrected, reading: Reading
@@ -245,7 +237,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         waits = not (mapped() or little.is_cuda)  # what is mapped or recorded cannot depend on a value
         kept = None
         if not waits or bool(little):
-            kept = kept_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
+            kept = normalising.kept_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
         if kept is not None and waits and bool(kept.trust <= self.settled):
             deployment.network.count_pass(len(ctx.inputs))
             return kept, reading
@@ -272,20 +264,16 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             corrected_pass(deployment, model, ctx.inputs, prior, everywhere, self.doubt, past, plain.passed)
             for prior in (self._read(deployment, known, plain).prior, expected)
         )
-        return surer(by_classes, by_inputs, deployment.temperature)
+        return normalising.surer(by_classes, by_inputs, deployment.temperature)
 
     def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected, bias: Tensor | float = 1) -> Reading:
         temperature = deployment.temperature * (1 + self.softening * corrected.trust)
         probabilities = apply_temperature(corrected.logits, temperature).softmax(-1)
         expected_error = 1 - probabilities.amax(-1).mean()
-        allowance = self.allowance * (FEATURE_BIAS if self._reads_features(deployment) else bias)
-        return regimes.read(
-            known,
-            probabilities,
-            deployment.mean_prediction,
-            deployment.source_prior,
-            allowance * expected_error * entropy(deployment.source_prior) * corrected.trust.square(),
-        )
+        allowance = self.allowance * (normalising.FEATURE_BIAS if self._reads_features(deployment) else bias)
+        source, mean_prediction = deployment.source_prior, deployment.mean_prediction
+        allowed = allowance * expected_error * entropy(source) * corrected.trust.square()
+        return regimes.read(known, probabilities, mean_prediction, source, allowed)
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:
         return Training(ctx, OBJECTIVES[self.objective], plan, self.batch_size, self.optimiser)

@@ -97,10 +97,8 @@ def read(
 
 
 def learn(regimes: Regimes, reading: Reading, samples: int, retention: Float[Tensor, ""]) -> Regimes:
-    """Every regime takes its share of the batch, and keeps `retention` of its past as far as it was met.
-
-    A new regime replaces the one with the fewest samples.
-    """
+    """Every regime takes its share of the batch, and keeps `retention` of its past as far as it was met. A new regime
+    replaces the one with the fewest samples."""
     number = len(regimes.counts)
     met, new = reading.weights[:number], reading.weights[-1]
     kept = regimes.counts * (1 - (1 - retention) * met)

@@ -130,11 +130,8 @@ def numbering(numbers: NDArray[Any]) -> dict[str, int] | list[int]:
 
 
 def curves(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
-    return {
-        name: blobs.levels(_mean_and_quartiles(grid.place(name)), 0, 1, bits=16)
-        for name in CURVES
-        if name in grid.table.column_names
-    }
+    there = [name for name in CURVES if name in grid.table.column_names]
+    return {name: blobs.levels(_mean_and_quartiles(grid.place(name)), 0, 1, bits=16) for name in there}
 
 
 def answers(grid: ClientGrid, blobs: Blobs) -> dict[str, Packed]:
