@@ -16,8 +16,10 @@ main()
 """
 """The command line with so many bytes of memory of its own; files that are mapped do not count."""
 
-CLIENTS, MEMORY = 16_000, 400 * 2**20
+CLIENTS, MEMORY = 24_000, 600 * 2**20
 """Of small-cnn a client of `ditto` keeps 36 kilobytes, which all clients together have no room for."""
+FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""Every thread reserves tens of megabytes that it may never use, and how many there are differs by machine."""
 
 
 @pytest.mark.slow
@@ -30,7 +32,12 @@ def test_more_states_than_memory_live_in_files(cache, tmp_path, kept, code):
     )  # fmt: skip
     words = ["run", "--method", "ditto", "--out", "r", *(word for text in settings for word in ("--set", text))]
     (tmp_path / "home").mkdir()
-    places = {"HOME": str(tmp_path / "home"), "MPLCONFIGDIR": str(tmp_path / "plots"), "FEDADE_CACHE": cache}
+    places = {
+        "HOME": str(tmp_path / "home"),
+        "MPLCONFIGDIR": str(tmp_path / "plots"),
+        "FEDADE_CACHE": cache,
+        **FEW_THREADS,
+    }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(more=MEMORY), *words],
         cwd=tmp_path, env={**os.environ, **places}, capture_output=True, text=True, check=False,
