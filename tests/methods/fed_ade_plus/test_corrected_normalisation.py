@@ -1,5 +1,7 @@
 """Statistics of a batch, without what its classes explain."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,13 @@ from torch import nn
 
 from fedade.core import tree
 from fedade.core.normalisation import batch_statistics
+from fedade.methods.fed_ade_plus import class_moments as measuring
 from fedade.methods.fed_ade_plus.class_moments import (
     FEATURES,
     believed,
     class_moments,
     expected_under,
+    explained_share,
     layer_groups,
     plain_layers,
     reference_moments,
@@ -48,6 +52,16 @@ def test_every_layer_is_measured_and_plain_ones_come_first(scenario):
     plain = plain_layers(scenario.deployment)
     assert plain <= set(moments)
     assert reference_moments(scenario.deployment) is moments
+
+
+def test_the_more_classes_the_more_of_a_sample_they_may_explain(scenario, monkeypatch):
+    """A batch mixes classes, so that its mean moves the less by them the more there are."""
+    moments = reference_moments(scenario.deployment)
+    least = min(float(explained_share(both)[0]) for both in moments.values())
+    monkeypatch.setattr(measuring, "PLAIN_SHARE", least)
+    monkeypatch.setattr(measuring, "SHARE_DOUBT", 0.0)
+    assert plain_layers(scenario.deployment) == frozenset()
+    assert plain_layers(replace(scenario.deployment, source_prior=torch.full((1000,), 1e-3))) == set(moments)
 
 
 def test_no_layer_to_correct_is_the_deployed_model(scenario):

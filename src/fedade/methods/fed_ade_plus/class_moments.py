@@ -30,8 +30,9 @@ SHARE_DOUBT = 0.5
 channels, which resemble each other, is about twice as sure as one of them."""
 FEATURES = "features"
 """The layer that stands for the features before the head, where a model has no BatchNorm."""
-PLAIN_SHARE = 0.25
-"""Layers whose samples' means classes surely explain by less than this can be corrected before the prior is known."""
+PLAIN_SHARE, OF_CLASSES = 0.25, 10
+"""Layers whose samples' means classes surely explain by less than this can be corrected before the prior is known: of a
+model with so many classes or fewer. What a mix of classes moves a batch's mean by falls with their number."""
 
 
 class ClassMoments(NamedTuple):
@@ -176,9 +177,9 @@ def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
 @measured_once
 def plain_layers(deployment: Deployment) -> frozenset[str]:
     """Layers that tell classes apart so little that a wrong prior does no harm there."""
-    moments = reference_moments(deployment)
+    moments, limit = reference_moments(deployment), PLAIN_SHARE * max(1.0, deployment.num_classes / OF_CLASSES)
     shares = torch.stack([explained_share(both, SHARE_DOUBT)[0] for both in moments.values()]).tolist()
-    return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < PLAIN_SHARE)
+    return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < limit)
 
 
 @measured_once
