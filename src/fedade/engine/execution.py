@@ -83,6 +83,11 @@ Execution = Direct | Captured
 """How a run's steps are executed."""
 
 
+MOST_RECORDINGS = 4
+"""Of one step. Each has memory of its own: where clients join one after the other, a recording for every number of them
+would fill the device."""
+
+
 @dataclass
 class _Graph:
     graph: torch.cuda.CUDAGraph
@@ -112,12 +117,15 @@ class _Recorded:
             results = self.step(*arguments)
             self.direct |= not leaves(results)  # nothing to record
             return results
-        known = self.graphs[shapes]
+        known = self.graphs.pop(shapes)
         if known is None:
             known = self._record(flat, structure)
             if known is None:
                 return self.step(*arguments)
-            self.graphs[shapes] = known
+        self.graphs[shapes] = known  # the last in use stands last
+        recorded = [kind for kind, graph in self.graphs.items() if graph is not None]
+        for longest_unused in recorded[:-MOST_RECORDINGS]:
+            del self.graphs[longest_unused]
         self._fill(known, flat)
         known.graph.replay()
         return known.results
