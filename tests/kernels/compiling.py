@@ -6,7 +6,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fedade.kernels import folding_lanes, norm_lanes, pixel_lanes, reductions, scaling_lanes, simplex
+from fedade.kernels import correction_lanes, folding_lanes, norm_lanes, pixel_lanes, reductions, scaling_lanes, simplex
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -39,6 +39,12 @@ def main() -> None:
     compiled(simplex._iterations, doubles, SHARE=0.15, CLASSES=10, BLOCK=16)
     mixtures = pointers("fp64", "ratios", "counted", "start", "result")
     compiled(simplex._mixtures, mixtures, CLASSES=10, BLOCK_SAMPLES=64, BLOCK_CLASSES=16)
+    of_layer = pointers(
+        "fp32", "moments", "mean", "variance", "prior", "sizes", "samples", "squares", "widths", "class_means",
+        "within", "scarcity", "found", "new_sizes", "new_samples", "trusts", "heard",
+    )  # fmt: skip
+    of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
+    compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums") | pointers("bf16", "result", "gradient") | {"eps": "fp32"}
     )

@@ -195,6 +195,11 @@ def dense_lanes(lanes: Tensor) -> Tensor:
     return lanes if lanes[0].is_contiguous() else lanes.contiguous()
 
 
+def lane_strides(tensors: Sequence[Tensor | None]) -> list[int]:
+    """From one lane of each to the next; nothing where all share one, or there is none."""
+    return [0 if tensor is None or len(tensor) == 1 else tensor.stride(0) for tensor in tensors]
+
+
 def as_lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Make the mapped axis part of the lane axis; a lane that all share stays one."""
     moved = [tensor if dim is None else tensor.movedim(dim, 0) for tensor, dim in zip(tensors, dims, strict=True)]

@@ -22,7 +22,7 @@ from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature
 from fedade.methods.fed_ade_plus.class_moments import FEATURES, expected_under, layer_groups, reference_moments
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
-from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer
 from fedade.parts.norm_layers import named_statistics
 
 FEATURE_BIAS = 8.0
@@ -107,12 +107,8 @@ def surer(first: Corrected, second: Corrected, temperature: Tensor) -> Corrected
 def _prepared(
     deployment: Deployment, prior: Tensor, layers: frozenset[str], samples: int, doubt: float, past: Residuals
 ) -> PriorCorrected:
-    known = {
-        layer: knowledge
-        for group, residual in zip(layer_groups(deployment), past, strict=False)
-        for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
-    }
-    return PriorCorrected(known, layers, samples, doubt)
+    groups = tuple(zip(layer_groups(deployment), past, strict=False))
+    return PriorCorrected(groups, prior, layers, samples, doubt)
 
 
 def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, keeps_body: bool) -> Tensor:
