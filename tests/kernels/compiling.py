@@ -27,8 +27,8 @@ def main() -> None:
     for kind in ("bf16", "fp32"):
         types = {"pixels": "*u8", **pointers("fp32", "mean", "deviation"), "result": f"*{kind}"}
         compiled(pixel_lanes._normalise, types, BLOCK=1024)
-        images = pointers(kind, "images", "residual", "result") | pointers("fp32", "scale", "shift")
-        compiled(scaling_lanes._scale, images, CHANNELS=32, RECTIFIED=True, BLOCK=2048)
+        images = pointers(kind, "images", "residual", "result") | pointers("fp32", "scale", "shift", "mean", "variance")
+        compiled(scaling_lanes._scale, images | {"eps": "fp32"}, CHANNELS=32, RECTIFIED=True, BREADTH=32, ROWS=64)
         read = pointers(kind, "images") | pointers("fp32", "result")
         compiled(scaling_lanes._moments, read, PLANE=1024, CHANNELS=32, BREADTH=32, ROWS=64)
     given = pointers("fp32", "weights", "scale", "shift", "mean", "variance", "result", "bias") | {"eps": "fp32"}

@@ -26,7 +26,7 @@ from fedade.kernels.reference import Affine
 __all__ = [
     "Affine", "Correcting", "Correction", "CorrectionRule", "Layer", "absolute_iterations", "channel_moments",
     "compile_side_by_side", "convolved", "corrected_layer", "folded", "fused_layers", "layer_norm", "mapped",
-    "mixture_weights", "normalised_pixels", "runs_fused", "scaled",
+    "mixture_weights", "normalised", "normalised_pixels", "runs_fused",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -99,14 +99,14 @@ def channel_moments(images: Tensor) -> Tensor:
     return reference.channel_moments(images)
 
 
-def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    """relu(images scale + shift + residual) in one pass over the images, of one client; scale and shift are `[C]`."""
+def normalised(images: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
+    """relu(affine(images) + residual) in one pass over the images, of one client; what the affine has is `[C]`."""
     if chain.suits_images(images):
-        return calls.scaled(images, scale, shift, residual, relu)
+        return calls.scaled(images, *affine.combined(), residual, relu)
     if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
-        result: Tensor = _module("scaling_lanes").scaled(images, scale, shift, residual, relu)
+        result: Tensor = _module("scaling_lanes").normalised(images, affine, residual, relu)
         return result
-    return reference.scaled(images, scale, shift, residual, relu)
+    return reference.normalised(images, affine, residual, relu)
 
 
 def normalised_pixels(pixels: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:

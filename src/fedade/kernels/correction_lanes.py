@@ -61,9 +61,8 @@ class _Corrected(Function):
         """Clients are lanes; what is known of classes is common to all."""
         if any(dim is not None for dim in in_dims[-NUM_COMMON:]):
             raise NotImplementedError("the same moments of classes for all")
-        given = [tensor for tensor in tensors[:-NUM_COMMON] if tensor is not None]
-        lanes = as_lanes(info.batch_size, in_dims[1 : 1 + len(given)], given)
-        results: tuple[Tensor, ...] = _Corrected.apply(rule, *lanes, *tensors[len(given) :])
+        lanes = as_lanes(info.batch_size, in_dims[1:-NUM_COMMON], tensors[:-NUM_COMMON])
+        results: tuple[Tensor, ...] = _Corrected.apply(rule, *lanes, *tensors[-NUM_COMMON:])
         return mapped_again(info.batch_size, results)
 
 

@@ -200,17 +200,16 @@ def lane_strides(tensors: Sequence[Tensor | None]) -> list[int]:
     return [0 if tensor is None or len(tensor) == 1 else tensor.stride(0) for tensor in tensors]
 
 
-def as_lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Make the mapped axis part of the lane axis; a lane that all share stays one."""
+def as_lanes(batch: int, dims: Dims, tensors: Sequence[Any]) -> list[Any]:
+    """Make the mapped axis part of the lane axis; a lane that all share stays one, and None stays None."""
     moved = [tensor if dim is None else tensor.movedim(dim, 0) for tensor, dim in zip(tensors, dims, strict=True)]
-    lanes = max(tensor.shape[0 if dim is None else 1] for tensor, dim in zip(moved, dims, strict=True))
+    axes = [0 if dim is None else 1 for dim in dims]
+    lanes = max(tensor.shape[axis] for tensor, axis in zip(moved, axes, strict=True) if tensor is not None)
     return [
         tensor
-        if dim is None and len(tensor) == 1
-        else tensor.expand(batch, lanes, *tensor.shape[1 if dim is None else 2 :]).reshape(
-            batch * lanes, *tensor.shape[1 if dim is None else 2 :]
-        )
-        for tensor, dim in zip(moved, dims, strict=True)
+        if tensor is None or (axis == 0 and len(tensor) == 1)
+        else tensor.expand(batch, lanes, *tensor.shape[1 + axis :]).reshape(batch * lanes, *tensor.shape[1 + axis :])
+        for tensor, axis in zip(moved, axes, strict=True)
     ]
 
 
