@@ -28,7 +28,7 @@ from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.speed.workload import Work, random_scenario
 
 PACKAGE = Path(fedade.__file__).parent
-WITHOUT_KERNEL = ("empty", "new_empty", "detach", "alias", "_unsafe_view", "lift_fresh", "_local_scalar_dense")
+WITHOUT_KERNEL = ("empty", "new_empty", "detach", "alias", "squeeze_", "_unsafe_view", "lift_fresh")
 """Operations, beside views, that launch nothing."""
 ONLY_HERE = ("room",)
 """Functions of ours that launch something only where kernels are not run."""
@@ -63,7 +63,8 @@ class Counting(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
-        if not func.is_view and not name.startswith(WITHOUT_KERNEL):
+        number = name == "_to_copy" and isinstance(args[0], int | float)  # which the host converts
+        if not func.is_view and not name.startswith(WITHOUT_KERNEL) and not number:
             self.add(name)
         return func(*args, **(kwargs or {}))
 

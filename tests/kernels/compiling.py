@@ -41,10 +41,10 @@ def main() -> None:
     compiled(simplex._mixtures, mixtures, CLASSES=10, BLOCK_SAMPLES=64, BLOCK_CLASSES=16)
     of_layer = pointers(
         "fp32", "moments", "mean", "variance", "prior", "sizes", "samples", "squares", "widths", "class_means",
-        "within", "scarcity", "found", "new_sizes", "new_samples", "trusts", "heard",
+        "within", "scarcity", "shown", "found", "new_sizes", "new_samples", "trusts", "heard",
     )  # fmt: skip
     of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
-    compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64)
+    compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums") | pointers("bf16", "result", "gradient") | {"eps": "fp32"}
     )

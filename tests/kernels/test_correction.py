@@ -29,7 +29,7 @@ def group_of(names, recognises):
     return LayerGroup(channels, moments, places, recognises)
 
 
-def given_of(group, conditions, clients=(2, 3)):
+def given_of(group, conditions, clients=(2, 3), samples=SAMPLES):
     """What clients have seen and know: some conditions were never met, and some resemble the batch."""
     generator = torch.Generator().manual_seed(conditions)
 
@@ -37,11 +37,11 @@ def given_of(group, conditions, clients=(2, 3)):
         return torch.randn(*clients, *shape, generator=generator)
 
     number = len(group.layer_of_channel)
-    shown = drawn(2, number)
-    resembling = shown.unsqueeze(-3) + 0.1 * drawn(conditions, 2, number)
+    shown = drawn(2, samples, number)
+    resembling = shown.mean(-2).unsqueeze(-3) + 0.1 * drawn(conditions, 2, number)
     sizes = torch.where(drawn(conditions, 1, 1) > 0, resembling, drawn(conditions, 2, number))
-    samples = (100 * drawn(conditions, 1, 1)).clamp(min=0).expand(*clients, conditions, 2, len(group.channels))
-    return shown, drawn(CLASSES).softmax(-1), Residual(sizes, samples.clone())
+    counts = (100 * drawn(conditions, 1, 1)).clamp(min=0).expand(*clients, conditions, 2, len(group.channels))
+    return shown, drawn(CLASSES).softmax(-1), Residual(sizes, counts.clone())
 
 
 def corrections(group, doubt):
@@ -89,7 +89,7 @@ def test_clients_may_share_what_they_know(monkeypatch):
     common = Residual(*(values[0] for values in past))
     monkeypatch.setattr(kernels, "_runs_triton", lambda _tensor: True)
     with torch.no_grad():
-        together = vmap(one, (0, None, None))(shown, priors[0], common)
+        together = vmap(one, (1, None, None))(shown.movedim(0, 1).contiguous(), priors[0], common)
         apart = [one(own, priors[0], common) for own in shown]
     for place, alone in enumerate(apart):
         for layer, found in alone[0].items():

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from fedade.core import tree
@@ -110,11 +109,9 @@ class Steps:
 
         # A method without rounds does all its training here.
         client_map = self.maps.forward if method.has_rounds else self.maps.update
-        outcome = client_map(score_and_observe, clients, batch)
+        outcome: tuple[Tree, Tree, tuple[Scores, ...]] = client_map(score_and_observe, clients, batch)
         self.observe_passes = counter.per_client
-        # Cloned, because a map may return views of common memory, and participants write their rows.
-        cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, outcome)
-        return cloned
+        return outcome
 
     def exchange(
         self,

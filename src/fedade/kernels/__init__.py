@@ -82,8 +82,13 @@ def convolved(
 ) -> Tensor:
     """A convolution alone, whose padding keeps the size up to the stride; where nothing is fused with it."""
     layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
-    if chain.suits([layer], [images], [weights]) or (images.dtype in DTYPES and _runs_triton(images)):
-        return fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))], tf32=tf32)
+    if chain.suits([layer], [images], [weights]):
+        return chain.fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))])
+    if images.dtype in DTYPES and _runs_triton(images):
+        bias = weights.new_zeros(len(weights)) if torch.is_grad_enabled() else None  # gradients want one
+        precision = "tf32" if tf32 else "float32"
+        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [bias], False, precision)
+        return fused
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them
     return reference.convolution(images, weights, layer)

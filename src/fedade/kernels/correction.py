@@ -13,7 +13,7 @@ class Correcting(NamedTuple):
     """Tensors that a correction follows from; those of a whole group of layers are given as they are."""
 
     moments: Tensor
-    """`[2, C]`, of the batch."""
+    """`[2, n, C]`, of each sample, or of the whole batch where n is 1."""
     mean: Tensor
     variance: Tensor
     """`[C]`, as deployed."""
@@ -52,6 +52,8 @@ class CorrectionRule(NamedTuple):
 class Correction(NamedTuple):
     """What a batch makes of a layer."""
 
+    moments: Tensor
+    """`[2, C]`, of the batch."""
     mean: Tensor
     variance: Tensor
     """`[C]`"""

@@ -14,6 +14,8 @@ from fedade.kernels.grids import launch, room
 from fedade.kernels.lanes import Dims, as_lanes, dense_lanes, lane_strides, mapped_again
 
 TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
+TILE = 8192
+"""Numbers of each moment that a program reads at a time."""
 NUM_COMMON = 3
 """Tensors at the end of `Correcting` that all clients share."""
 
@@ -22,8 +24,8 @@ def corrected_layer(given: Correcting, rule: CorrectionRule) -> Correction:
     """Of one client; `vmap` makes lanes of clients."""
     own = [None if tensor is None else tensor[None] for tensor in given[:-NUM_COMMON]]
     results: tuple[Tensor, ...] = _Corrected.apply(rule, *own, *given[-NUM_COMMON:])
-    found, sizes, samples, trust, heard = (result.squeeze(0) for result in results)
-    return Correction(found[0], found[1], sizes, samples, trust, (heard[0], heard[1]))
+    moments, found, sizes, samples, trust, heard = (result.squeeze(0) for result in results)
+    return Correction(moments, found[0], found[1], sizes, samples, trust, (heard[0], heard[1]))
 
 
 class _Corrected(Function):
@@ -33,21 +35,23 @@ class _Corrected(Function):
     def forward(rule: CorrectionRule, *tensors: Any) -> tuple[Tensor, ...]:
         """Run the kernel; a program sees to one client."""
         lanes = max(len(tensor) for tensor in tensors[:-NUM_COMMON] if tensor is not None)
-        own: list[Any] = [None if tensor is None else dense_lanes(tensor) for tensor in tensors[:-NUM_COMMON]]
+        own: list[Any] = [None if tensor is None else dense_lanes(tensor) for tensor in tensors[1:-NUM_COMMON]]
+        # Of all clients the means come first, and then the mean squares: they are not brought together for each.
+        own = [tensors[0] if tensors[0][0, 0].is_contiguous() else tensors[0].contiguous(), *own]
         given = Correcting(*own, *(tensor.contiguous() for tensor in tensors[-NUM_COMMON:]))
         conditions, channels = given.sizes.shape[1], given.mean.shape[-1]
         block = triton.next_power_of_2(channels)
-        shapes = (2, channels), (1, 2, channels), (1, 2, 1), (1, 2, 1), (2, conditions)
+        shapes = (2, channels), (2, channels), (1, 2, channels), (1, 2, 1), (1, 2, 1), (2, conditions)
         results = tuple(room(given.moments, (lanes, *shape)) for shape in shapes)
         launch(_correct, lanes)(
             *given,
             *results,
             *lane_strides(own),
-            *(rule.first_channel, rule.layer, conditions),
+            *(given.moments.stride(1), rule.first_channel, rule.layer, given.moments.shape[2], conditions),
             *(len(given.scarcity), given.within.shape[-1], given.samples.shape[-1], rule.channels_heard),
             *(float(rule.samples), 1 / rule.samples_of_prior, rule.doubt, rule.new, rule.fewest_samples),
-            *(rule.least_variance, rule.recognises, channels, block),
-            num_warps=min(16, max(1, block // 64)),
+            *(rule.least_variance, rule.recognises, channels, block, max(1, min(16, TILE // block))),
+            num_warps=min(16, max(1, block // 32)),
         )
         return results
 
@@ -66,40 +70,53 @@ class _Corrected(Function):
         return mapped_again(info.batch_size, results)
 
 
-_VARYING = ["first_channel", "layer", "conditions", "classes", "together", "layers", "channels_heard"]
+_VARYING = ["first_channel", "layer", "rows", "conditions", "classes", "together", "layers", "channels_heard"]
 
 
 @triton.jit(do_not_specialize=_VARYING)
 def _correct(
     moments, mean, variance, prior, sizes, samples, squares, widths, class_means, within, scarcity,
-    found, new_sizes, new_samples, trusts, heard,
+    shown, found, new_sizes, new_samples, trusts, heard,
     moments_lane, mean_lane, variance_lane, prior_lane, sizes_lane, samples_lane, squares_lane, widths_lane,
-    first_channel, layer, conditions, classes, together, layers, channels_heard,
+    moment_step, first_channel, layer, rows, conditions, classes, together, layers, channels_heard,
     batch, prior_share, doubt, new, fewest, least_variance,
-    RECOGNISES: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+    RECOGNISES: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64)
     channel, moment = tl.arange(0, BLOCK)[None, :], tl.arange(0, 2)[:, None]
     inside = (channel < CHANNELS) & (moment < 2)
     place = moment * CHANNELS + channel
     in_group = moment * together + first_channel + channel
-    # What classes explain.
-    of_class = moment * classes * together + first_channel + channel
+    # What the batch shows, and what classes explain of it: each a sum over rows of channels, some of them at once.
+    some, deep = tl.arange(0, AT_ONCE), inside[:, None, :]
+    mean_of_batch = tl.zeros((2, BLOCK), dtype=tl.float32)
+    for first in range(0, rows, AT_ONCE):
+        row = first + some[None, :, None]
+        where = moment[:, None, :].to(tl.int64) * moment_step + row * CHANNELS + channel[:, None, :]
+        part = tl.load(moments + lane * moments_lane + where, mask=deep & (row < rows), other=0.0)
+        mean_of_batch += tl.sum(part, axis=1)
+    mean_of_batch /= rows
     expected = tl.zeros((2, BLOCK), dtype=tl.float32)
     scarce = 0.0
-    for number in range(classes):
-        share = tl.load(prior + lane * prior_lane + number)
-        expected += share * tl.load(class_means + of_class + number * together, mask=inside, other=0.0)
-        scarce += share * share * tl.load(scarcity + number)
+    for first in range(0, classes, AT_ONCE):
+        row = first + some
+        share = tl.load(prior + lane * prior_lane + row, mask=row < classes, other=0.0)
+        where = (moment[:, None, :] * classes + row[None, :, None]) * together + first_channel + channel[:, None, :]
+        of_class = tl.load(class_means + where, mask=deep & (row < classes)[None, :, None], other=0.0)
+        expected += tl.sum(share[None, :, None] * of_class, axis=1)
+        scarce += tl.sum(share * share * tl.load(scarcity + row, mask=row < classes, other=0.0), axis=0)
     between = tl.zeros((2, BLOCK), dtype=tl.float32)
-    for number in range(classes):
-        share = tl.load(prior + lane * prior_lane + number)
-        apart = tl.load(class_means + of_class + number * together, mask=inside, other=0.0) - expected
-        between += share * apart * apart
+    for first in range(0, classes, AT_ONCE):
+        row = first + some
+        share = tl.load(prior + lane * prior_lane + row, mask=row < classes, other=0.0)
+        where = (moment[:, None, :] * classes + row[None, :, None]) * together + first_channel + channel[:, None, :]
+        apart = tl.load(class_means + where, mask=deep & (row < classes)[None, :, None], other=0.0)
+        apart -= expected[:, None, :]
+        between += tl.sum(share[None, :, None] * apart * apart, axis=1)
     around = tl.load(within + in_group, mask=inside, other=1.0)
     spread = around + between
     uncertainty = tl.maximum(around * scarce + between * prior_share, TINY)
-    size = tl.load(moments + lane * moments_lane + place, mask=inside, other=0.0) - expected
+    size = mean_of_batch - expected
     # Which condition the batch came in.
     counts = samples + lane * samples_lane + layer + tl.arange(0, 2) * layers
     remembered = sizes + lane * sizes_lane + in_group
@@ -147,6 +164,7 @@ def _correct(
     moved = deployed + second - first * (first + 2 * deployed_mean)
     tl.store(found + lane * 2 * CHANNELS + entry, deployed_mean + first, mask=known)
     tl.store(found + (lane * 2 + 1) * CHANNELS + entry, tl.maximum(moved, least_variance * deployed), mask=known)
+    tl.store(shown + lane * 2 * CHANNELS + place, mean_of_batch, mask=inside)
     tl.store(new_sizes + lane * 2 * CHANNELS + place, left, mask=inside)
     tl.store(new_samples + lane * 2 + tl.arange(0, 2), total)
     tl.store(trusts + lane * 2 + tl.arange(0, 2), trust)

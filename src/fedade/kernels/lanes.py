@@ -61,7 +61,7 @@ def fused_layers(
     layers: Sequence[Layer],
     inputs: Sequence[Tensor],
     weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
     pooled: bool,
     precision: str,
 ) -> Tensor:
@@ -74,7 +74,8 @@ def fused_layers(
     ]
     kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
     plan = Plan(tuple(layers), len(inputs), pooled, precision, kept=torch.is_grad_enabled())
-    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *(bias[None] for bias in biases))
+    offsets = [None if bias is None else bias[None] for bias in biases]
+    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *offsets)
     result = results[0].squeeze(0)
     return result if pooled else result.permute(0, 3, 1, 2)
 
@@ -93,7 +94,8 @@ class LayerChain(Function):
             packed += _packed(weights[1:], images[0].dtype)
         for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
             residual = None if layer.residual is None else images[layer.residual]
-            epilogue = Epilogue(dense_lanes(bias.float()), residual, rectified=layer.relu)
+            added = None if bias is None else dense_lanes(bias.float())
+            epilogue = Epilogue(added, residual, rectified=layer.relu)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
             second.join()
             for unused in () if plan.kept else plan.unused_after(index):

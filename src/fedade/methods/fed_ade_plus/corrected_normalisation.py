@@ -89,7 +89,7 @@ def kept_pass(
     making the pass again with this prior would change nothing worth its cost."""
     normalisation = _prepared(deployment, prior, layers, len(first.logits), doubt, past)
     for layer, seen in first.seen.items():
-        normalisation.corrected(layer, *seen)
+        normalisation.corrected(layer, seen.moments.unsqueeze(-2), seen.deployed)
     return first._replace(
         statistics={**deployed_statistics(deployment), **first.statistics} if normalisation.found else {},
         trust=torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust,

@@ -65,7 +65,8 @@ def corrected_layer(
 ) -> Correction:
     """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0. `heard` is
     what recognising layers said before."""
-    size = moments - known.expected.mean
+    shown = moments.mean(-2) if moments.shape[-2] > 1 else moments.squeeze(-2)
+    size = shown - known.expected.mean
     squares = conditions.squared_differences(size, known.past.size, known.precision)
     earlier, channels = (known.past, squares), len(deployed.mean)
     said = squares[:, 0, 0], known.widths
@@ -80,7 +81,7 @@ def corrected_layer(
     first, second = shift.size[0]
     variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
     variance = torch.maximum(variance, LEAST_VARIANCE * deployed.variance)
-    return Correction(deployed.mean + first, variance, *residual, shift.trust, said)
+    return Correction(shown, deployed.mean + first, variance, *residual, shift.trust, said)
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,14 @@ class PriorCorrected:
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         if not any(layer in group.channels for group, _ in self.groups):
             return deployed
-        self.seen[layer] = SeenLayer(class_moments.sample_moments(inputs).mean(-2), deployed)
-        return self.corrected(layer, *self.seen[layer]) if layer in self.layers else deployed
+        moments = class_moments.sample_moments(inputs)
+        if layer in self.layers:
+            return self.corrected(layer, moments, deployed)
+        self.seen[layer] = SeenLayer(moments.mean(-2), deployed)
+        return deployed
 
     def corrected(self, layer: str, moments: Tensor, deployed: Statistics) -> Statistics:
-        """As `corrected_layer`; what it adds is kept."""
+        """As `corrected_layer` of the moments of all samples, `[2, n, C]`; what it finds is kept."""
         group, past = next(pair for pair in self.groups if layer in pair[0].channels)
         heard, prior = self.evidence[-1] if self.evidence else None, self.prior.to(past.size.dtype)
         squares, widths, channels = heard if group.recognises and heard is not None else (None, None, 0)
@@ -139,6 +143,7 @@ class PriorCorrected:
             Correcting(moments, *deployed, prior, *past, squares, widths, *group.moments),
             rule,
         )
+        self.seen[layer] = SeenLayer(new.moments, deployed)
         self.found[layer], self.residuals[layer] = Statistics(new.mean, new.variance), Residual(new.size, new.samples)
         self.trusts.append(new.trust)
         if group.recognises:
