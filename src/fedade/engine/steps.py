@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from fedade.core import tree
@@ -196,4 +197,4 @@ class Steps:
 
 def _scores_of(probabilities: Tensor, labels: Tensor) -> Scores:
     hits = probabilities.argmax(-1) == labels
-    return Scores(hits.double().mean(-1), probabilities.isfinite().all())
+    return Scores(hits.mean(-1, dtype=torch.float64), probabilities.isfinite().all())
