@@ -89,7 +89,9 @@ def counting() -> Iterator[Counting]:
 
 def launches(model: str, clients: int = 8) -> Counter[tuple[str, str]]:
     """Of one timestep, by line and name."""
-    work = Work(clients=clients, participants=2, rounds=1, timesteps=3, samples=20, model=model)
+    work = Work(
+        clients=clients, participants=2, rounds=1, timesteps=3, samples=20, model=model, input_shape=(3, 16, 16)
+    )
     scenario = random_scenario(work, "cpu")
     scenario = replace(scenario, deployment=scenario.deployment.computing_in("bf16"))
     maps = Maps(Vectorised(), Vectorised(), loop)

@@ -153,14 +153,19 @@ def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: 
     return reference.mixture_weights(ratios, counted, start, iterations)
 
 
-def corrected_layer(plainly: Callable[[], Correction], given: Correcting, rule: CorrectionRule) -> Correction:
-    """A layer's correction of one client, which is one kernel on a GPU; elsewhere what `plainly` makes of the same."""
-    small, one_past = len(given.mean) <= MOST_CHANNELS, rule.recognises or len(given.sizes) == 1
-    exact = all(tensor is None or tensor.dtype is torch.float32 for tensor in given)
-    if small and one_past and exact and _runs_triton(given.moments) and not torch.is_grad_enabled():
-        fused: Correction = _module("correction_lanes").corrected_layer(given, rule)
-        return fused
-    return plainly()
+def corrected_layer(
+    moments: Tensor, plainly: Callable[[], Correction], given: Callable[[], tuple[Correcting, CorrectionRule]]
+) -> Correction:
+    """A layer's correction by such moments, of one client: one kernel on a GPU, which is then told what it is `given`;
+    elsewhere, and where the kernel cannot, as it is written `plainly`."""
+    if not _runs_triton(moments) or torch.is_grad_enabled():
+        return plainly()
+    tensors, rule = given()
+    small, one_past = len(tensors.mean) <= MOST_CHANNELS, rule.recognises or len(tensors.sizes) == 1
+    if not (small and one_past and all(tensor is None or tensor.dtype is torch.float32 for tensor in tensors)):
+        return plainly()
+    fused: Correction = _module("correction_lanes").corrected_layer(tensors, rule)
+    return fused
 
 
 def compile_side_by_side(work: Callable[[], object]) -> None:

@@ -60,9 +60,11 @@ def corrected_pass(
     doubt: float,
     past: Residuals,
     passed: Tensor | None = None,
+    learns: bool = True,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
-    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected."""
+    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected. Unless
+    it `learns`, nothing is added to what is remembered."""
     network = deployment.network
     normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
@@ -77,7 +79,7 @@ def corrected_pass(
         passed,
         named_statistics(normalisation.found),
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
-        normalisation.remembered(layer_groups(deployment), past),
+        normalisation.remembered(layer_groups(deployment), past) if learns else past,
         normalisation.seen,
     )
 

@@ -123,13 +123,30 @@ class PriorCorrected:
     def corrected(self, layer: str, moments: Tensor, deployed: Statistics) -> Statistics:
         """As `corrected_layer` of the moments of all samples, `[2, n, C]`; what it finds is kept."""
         group, past = next(pair for pair in self.groups if layer in pair[0].channels)
-        heard, prior = self.evidence[-1] if self.evidence else None, self.prior.to(past.size.dtype)
-        squares, widths, channels = heard if group.recognises and heard is not None else (None, None, 0)
+        heard = self.evidence[-1] if self.evidence else None
+        channels = 2 * len(deployed.mean) + (heard.channels if heard is not None else 0)
+        squares, widths = heard[:2] if heard is not None and group.recognises else (None, None)
+        new = kernels.corrected_layer(
+            moments,
+            lambda: corrected_layer(self.known[layer], moments, deployed, heard, self.samples, self.doubt),
+            lambda: (
+                Correcting(moments, *deployed, self.prior.to(past.size.dtype), *past, squares, widths, *group.moments),
+                self._rule(group, layer, channels),
+            ),
+        )
+        self.seen[layer] = SeenLayer(new.moments, deployed)
+        self.found[layer], self.residuals[layer] = Statistics(new.mean, new.variance), Residual(new.size, new.samples)
+        self.trusts.append(new.trust)
+        if group.recognises:
+            self.evidence.append(Evidence(*new.heard, channels))
+        return self.found[layer]
+
+    def _rule(self, group: LayerGroup, layer: str, channels_heard: int) -> CorrectionRule:
         number, first_channel = group.place(layer)
-        rule = CorrectionRule(
+        return CorrectionRule(
             first_channel=first_channel,
             layer=number,
-            channels_heard=channels + 2 * len(deployed.mean),
+            channels_heard=channels_heard,
             samples=self.samples,
             samples_of_prior=_samples_of_prior(group, self.samples),
             doubt=self.doubt,
@@ -138,17 +155,6 @@ class PriorCorrected:
             least_variance=LEAST_VARIANCE,
             recognises=group.recognises,
         )
-        new = kernels.corrected_layer(
-            lambda: corrected_layer(self.known[layer], moments, deployed, heard, self.samples, self.doubt),
-            Correcting(moments, *deployed, prior, *past, squares, widths, *group.moments),
-            rule,
-        )
-        self.seen[layer] = SeenLayer(new.moments, deployed)
-        self.found[layer], self.residuals[layer] = Statistics(new.mean, new.variance), Residual(new.size, new.samples)
-        self.trusts.append(new.trust)
-        if group.recognises:
-            self.evidence.append(Evidence(*new.heard, rule.channels_heard))
-        return self.found[layer]
 
     def remembered(self, groups: Sequence[LayerGroup], past: Residuals) -> Residuals:
         """What was known before and what this batch adds; groups that were not corrected learn nothing."""
