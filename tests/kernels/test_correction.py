@@ -37,16 +37,18 @@ def given_of(group, conditions, clients=(2, 3), samples=SAMPLES):
         return torch.randn(*clients, *shape, generator=generator)
 
     number = len(group.layer_of_channel)
-    shown = drawn(2, samples, number)
-    resembling = shown.mean(-2).unsqueeze(-3) + 0.1 * drawn(conditions, 2, number)
+    shown, prior = drawn(2, samples, number), drawn(CLASSES).softmax(-1)
+    left = shown.mean(-2) - torch.einsum("...k,bkc->...bc", prior, group.moments.means.float())
+    resembling = left.unsqueeze(-3) + 0.3 * drawn(conditions, 2, number)
     sizes = torch.where(drawn(conditions, 1, 1) > 0, resembling, drawn(conditions, 2, number))
     counts = (100 * drawn(conditions, 1, 1)).clamp(min=0).expand(*clients, conditions, 2, len(group.channels))
-    return shown, drawn(CLASSES).softmax(-1), Residual(sizes, counts.clone())
+    return shown, prior, Residual(sizes, counts.clone())
 
 
 def corrections(group, doubt):
     """What a batch leaves in all layers of one client, one after the other."""
-    deployed = {name: torch.rand(2, size) + 0.5 for name, size in group.channels.items()}
+    generator = torch.Generator().manual_seed(0)
+    deployed = {name: torch.rand(2, size, generator=generator) + 0.5 for name, size in group.channels.items()}
 
     def corrected(shown, prior, past):
         strategy = PriorCorrected([(group, past)], prior, frozenset(group.channels), SAMPLES, doubt)
