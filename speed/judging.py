@@ -134,7 +134,8 @@ def small_cases(generator: torch.Generator) -> Iterator[Case]:
         randoms(generator, clients * samples, size, size, channels).bfloat16().permute(0, 3, 1, 2)
         for _ in range(COPIES)
     ]
-    scale, shift = randoms(generator, channels), randoms(generator, channels)
+    scale, shift, middle = (randoms(generator, channels) for _ in range(3))
+    affine = kernels.Affine(scale, shift, middle, randoms(generator, channels).square(), 1e-5)
     grey = torch.randint(0, 256, (clients * samples, 3, size, size), generator=generator, device="cuda")
     pixels = [grey.to(torch.uint8).roll(copy, 0) for copy in range(COPIES)]
     mean, deviation = torch.full((3,), 120.0, device="cuda"), torch.full((3,), 60.0, device="cuda")
@@ -152,8 +153,8 @@ def small_cases(generator: torch.Generator) -> Iterator[Case]:
     for residual in (None, images[0]):
         yield one(
             "_scale" + (", residual" if residual is not None else ""),
-            lambda given, residual=residual: kernels.scaled(given, scale, shift, residual, True),
-            lambda given, residual=residual: reference.scaled(given, scale, shift, residual, True),
+            lambda given, residual=residual: kernels.normalised(given, affine, residual, True),
+            lambda given, residual=residual: reference.normalised(given, affine, residual, True),
             images,
         )
     yield one(

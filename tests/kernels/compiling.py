@@ -6,7 +6,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fedade.kernels import folding_lanes, norm_lanes, pixel_lanes, reductions, scaling_lanes, simplex
+from fedade.kernels import correction_lanes, folding_lanes, norm_lanes, pixel_lanes, reductions, scaling_lanes, simplex
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -27,8 +27,8 @@ def main() -> None:
     for kind in ("bf16", "fp32"):
         types = {"pixels": "*u8", **pointers("fp32", "mean", "deviation"), "result": f"*{kind}"}
         compiled(pixel_lanes._normalise, types, BLOCK=1024)
-        images = pointers(kind, "images", "residual", "result") | pointers("fp32", "scale", "shift")
-        compiled(scaling_lanes._scale, images, CHANNELS=32, RECTIFIED=True, BLOCK=2048)
+        images = pointers(kind, "images", "residual", "result") | pointers("fp32", "scale", "shift", "mean", "variance")
+        compiled(scaling_lanes._scale, images | {"eps": "fp32"}, CHANNELS=32, RECTIFIED=True, BREADTH=32, ROWS=64)
         read = pointers(kind, "images") | pointers("fp32", "result")
         compiled(scaling_lanes._moments, read, PLANE=1024, CHANNELS=32, BREADTH=32, ROWS=64)
     given = pointers("fp32", "weights", "scale", "shift", "mean", "variance", "result", "bias") | {"eps": "fp32"}
@@ -39,6 +39,12 @@ def main() -> None:
     compiled(simplex._iterations, doubles, SHARE=0.15, CLASSES=10, BLOCK=16)
     mixtures = pointers("fp64", "ratios", "counted", "start", "result")
     compiled(simplex._mixtures, mixtures, CLASSES=10, BLOCK_SAMPLES=64, BLOCK_CLASSES=16)
+    of_layer = pointers(
+        "fp32", "moments", "mean", "variance", "prior", "sizes", "samples", "squares", "widths", "class_means",
+        "within", "scarcity", "shown", "found", "new_sizes", "new_samples", "trusts", "heard",
+    )  # fmt: skip
+    of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
+    compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums") | pointers("bf16", "result", "gradient") | {"eps": "fp32"}
     )

@@ -165,6 +165,20 @@ def test_where_the_kernels_cannot_work_plain_pytorch_does() -> None:
     torch.testing.assert_close(fused_layers([Layer(0)], [images()], [weights], [bias]), expected)
 
 
+@pytest.mark.parametrize("mapped", [(None, 0), (0, 0), (0, None)])
+def test_a_convolution_may_have_no_bias(lanes: ModuleType, mapped: tuple[int | None, int | None]) -> None:
+    weights, shown = randoms(2, 8, 3, 3, 3), randoms(2, 4, 3, 5, 5)
+    given = [value if own == 0 else value[0] for value, own in zip((weights, shown), mapped, strict=True)]
+
+    def ours(weight: Tensor, images: Tensor) -> Tensor:
+        result: Tensor = lanes.fused_layers([Layer(0, relu=False)], [images], [weight], [None], False, "float32")
+        return result
+
+    with torch.no_grad():
+        found = vmap(ours, mapped)(*given)
+    assert_same(found, vmap(lambda weight, images: torch.conv2d(images, weight, padding=1), mapped)(*given))
+
+
 @pytest.mark.parametrize("dims", [None, (0, 0, 0), (None, None, 0), (0, 0, None)])
 @pytest.mark.parametrize("pooled", [True, False])
 def test_without_gradients_nothing_but_the_result_is_held(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from fedade.core.normalisation import Mixed, PassContext, RecordingStatistics, Statistics, making_pass
-from fedade.kernels import channel_moments, reference, scaled
+from fedade.kernels import Affine, channel_moments, normalised, reference
 from fedade.models import build
 from fedade.models.image import Pixels
 from fedade.models.traced import traced
@@ -18,6 +18,10 @@ from .test_traced import Classifier, Residual
 
 def randoms(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def scaling(scale: Tensor, shift: Tensor) -> Affine:
+    return Affine(scale, shift, torch.zeros_like(shift), torch.ones_like(scale), 0.0)
 
 
 def plainly(name: str, parameters: dict[str, Tensor], images: Tensor, weight: float) -> Tensor:
@@ -103,8 +107,8 @@ def test_moments_and_scaling_are_plain_arithmetic(channels: int, mapped: bool) -
     def everything(images: Tensor, residual: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, ...]:
         return (
             channel_moments(images),
-            scaled(images, scale, shift),
-            scaled(images, scale, shift, residual, relu=True),
+            normalised(images, scaling(scale, shift)),
+            normalised(images, scaling(scale, shift), residual, relu=True),
         )
 
     def plain(images: Tensor, residual: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, ...]:
@@ -132,7 +136,7 @@ def test_scaling_asks_nothing_of_pytorch_that_some_versions_refuse(monkeypatch: 
     monkeypatch.setattr(torch.nn.functional, "batch_norm", strict)
     images, scale, shift = randoms(2, 5, 4, 4), randoms(5, seed=1), randoms(5, seed=2)
     with torch.no_grad():
-        found = scaled(images, scale, shift)
+        found = normalised(images, scaling(scale, shift))
     assert asked
     torch.testing.assert_close(found, images * scale[:, None, None] + shift[:, None, None])
 

@@ -22,8 +22,28 @@ tree_map: Callable[..., Tree] = pytree.tree_map
 
 
 def choose(first: Tensor, tree: Tree, other: Tree) -> Tree:
-    """The first of two trees of equal structure where a scalar is true, else the other."""
-    return tree_map(lambda one, another: torch.where(first, one, another), tree, other)
+    """The first of two trees of equal structure where a scalar is true, else the other; what both share stays."""
+    return tree_map(lambda one, another: one if one is another else torch.where(first, one, another), tree, other)
+
+
+def copied(tree: Tree) -> Tree:
+    """A tree of the same values in memory of its own."""
+    flat, structure = pytree.tree_flatten(tree)
+    copies = [torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in flat]
+    copy_all(flat, copies)
+    return pytree.tree_unflatten(copies, structure)
+
+
+def copy_all(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+    """Write tensors to others: on a GPU all of a kind by one kernel, if they lie alike in memory."""
+    kinds: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
+    for source, target in zip(sources, targets, strict=True):
+        alike = source.dtype is target.dtype and source.is_contiguous() and target.is_contiguous()
+        written, read = kinds.setdefault((source.dtype, source.device, alike), ([], []))
+        written.append(target)
+        read.append(source)
+    for written, read in kinds.values():
+        torch._foreach_copy_(written, read)
 
 
 def repeat(tree: Tree, count: int) -> Tree:

@@ -91,7 +91,7 @@ class Clock:
             count = self.num_clients
             clients = tree.tree_map(lambda leaf: leaf.unsqueeze(1).expand(-1, count, *leaf.shape[1:]), client)
             # These are views: a state that is kept on disk never needs memory for all clients.
-            return self.world(0, clients if self.state_folder else tree.tree_map(torch.clone, clients), shared)
+            return self.world(0, clients if self.state_folder else tree.copied(clients), shared)
 
     def world(self, timestep: int, clients: Tree, shared: Tree) -> World:
         """A world of these states, kept where this clock keeps them."""
@@ -147,7 +147,7 @@ class Clock:
             "severity": _of(drawn.severity, panel),
             "true_prior": _of(drawn.prior, panel).float(),
             **(after.quality._asdict() if after.quality else {}),
-            **tree.tree_map(torch.clone, _of(plan, panel)),
+            **tree.copied(_of(plan, panel)),
         }
         if self.score_fresh:
             fresh = self._draw(present.clients, timestep, "fresh")
@@ -171,7 +171,7 @@ class Clock:
         panel = present.panel(device)
         clients, plan, observed = running.observe(self._woken(world, present, device), world.server, batch)
         batch, shared = batch._replace(features=()), world.server
-        before, *scored = (tree.tree_map(torch.clone, _of(scores, panel)) for scores in observed)
+        before, *scored = tree.copied([_of(scores, panel) for scores in observed])
         sizes = torch.full(present.participants.shape[::2], float(batch.labels.shape[-1]), device=device)
         for number in range(present.participants.shape[1]):
             chosen = present.participants[:, number]
@@ -275,7 +275,7 @@ def _first_states(method: Method, scenario: Scenario) -> tuple[Tree, Tree]:
 
 def _score(running: Running, clients: Tree, shared: Tree, batch: StepBatch, panel: Tensor | None) -> Scores:
     # Cloned, because a replay writes its results where the last one did.
-    scores: Scores = tree.tree_map(torch.clone, running.score(_of(clients, panel), shared, _of(batch, panel)))
+    scores: Scores = tree.copied(running.score(_of(clients, panel), shared, _of(batch, panel)))
     return scores
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedade.core import tree
 from fedade.core.errors import first_line
 from fedade.core.tree import Tree, leaves
 from fedade.engine.steps import Steps
@@ -31,10 +32,12 @@ class Running:
 
 
 def _over_federations(steps: Steps, wrapped: Callable[[Step], Step], end_timestep: Callable[[], None]) -> Running:
-    def over(step: Step) -> Step:
-        return wrapped(lambda *arguments: steps.maps.federations(step, *arguments))
+    def over(step: Step, finish: Callable[[Tree], Tree] = lambda results: results) -> Step:
+        return wrapped(lambda *arguments: finish(steps.maps.federations(step, *arguments)))
 
-    return Running(over(steps.score), over(steps.observe), over(steps.exchange), over(steps.personalise), end_timestep)
+    # Copied, because a map may return views of common memory, and participants write their rows.
+    observe = over(steps.observe, tree.copied)
+    return Running(over(steps.score), observe, over(steps.exchange), over(steps.personalise), end_timestep)
 
 
 @dataclass(frozen=True)
@@ -160,5 +163,4 @@ class _Recorded:
             known.given[place] = (leaf, leaf._version) if steady else None
             sources.append(leaf)
             targets.append(target)
-        if targets:
-            torch._foreach_copy_(targets, sources)
+        tree.copy_all(sources, targets)

@@ -46,9 +46,9 @@ def quality(probabilities: Tensor, labels: Tensor) -> Quality:
     bins = places[:, None] == torch.arange(CONFIDENCE_BINS, device=labels.device)
     of_right = torch.where(right, probabilities, 0).sum(-1)
     return Quality(
-        confidence=confidence.double().mean(),
-        nll=-of_right.clamp_min(_LEAST_PROBABILITY).log().double().mean(),
-        brier=(probabilities - right.float()).square().sum(-1).double().mean(),
+        confidence=confidence.mean(dtype=torch.float64),
+        nll=-of_right.clamp_min(_LEAST_PROBABILITY).log().mean(dtype=torch.float64),
+        brier=(probabilities - right.float()).square().sum(-1).mean(dtype=torch.float64),
         confidence_samples=_counted(bins),
         confidence_hits=_counted(bins & hits),
         confidence_sums=torch.where(bins, confidence[:, None], 0).sum(0),
@@ -58,4 +58,4 @@ def quality(probabilities: Tensor, labels: Tensor) -> Quality:
 
 
 def _counted(flags: Tensor) -> Tensor:
-    return flags.sum(0).int()
+    return flags.sum(0, dtype=torch.int32)

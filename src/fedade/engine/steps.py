@@ -110,11 +110,9 @@ class Steps:
 
         # A method without rounds does all its training here.
         client_map = self.maps.forward if method.has_rounds else self.maps.update
-        outcome = client_map(score_and_observe, clients, batch)
+        outcome: tuple[Tree, Tree, tuple[Scores, ...]] = client_map(score_and_observe, clients, batch)
         self.observe_passes = counter.per_client
-        # Cloned, because a map may return views of common memory, and participants write their rows.
-        cloned: tuple[Tree, Tree, tuple[Scores, ...]] = tree.tree_map(torch.clone, outcome)
-        return cloned
+        return outcome
 
     def exchange(
         self,
@@ -199,4 +197,4 @@ class Steps:
 
 def _scores_of(probabilities: Tensor, labels: Tensor) -> Scores:
     hits = probabilities.argmax(-1) == labels
-    return Scores(hits.double().mean(-1), probabilities.isfinite().all())
+    return Scores(hits.mean(-1, dtype=torch.float64), probabilities.isfinite().all())

@@ -17,14 +17,16 @@ from torch import Tensor
 
 from fedade.core.paths import cache_dir
 from fedade.kernels import compiling, reference
+from fedade.kernels.correction import Correcting, Correction, CorrectionRule
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine", "Layer", "absolute_iterations", "channel_moments", "compile_side_by_side", "convolved", "folded",
-    "fused_layers", "layer_norm", "mapped", "mixture_weights", "normalised_pixels", "runs_fused", "scaled",
+    "Affine", "Correcting", "Correction", "CorrectionRule", "Layer", "absolute_iterations", "channel_moments",
+    "compile_side_by_side", "convolved", "corrected_layer", "folded", "fused_layers", "layer_norm", "mapped",
+    "mixture_weights", "normalised", "normalised_pixels", "runs_fused",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -80,8 +82,13 @@ def convolved(
 ) -> Tensor:
     """A convolution alone, whose padding keeps the size up to the stride; where nothing is fused with it."""
     layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
-    if chain.suits([layer], [images], [weights]) or (images.dtype in DTYPES and _runs_triton(images)):
-        return fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))], tf32=tf32)
+    if chain.suits([layer], [images], [weights]):
+        return chain.fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))])
+    if images.dtype in DTYPES and _runs_triton(images):
+        bias = weights.new_zeros(len(weights)) if torch.is_grad_enabled() else None  # gradients want one
+        precision = "tf32" if tf32 else "float32"
+        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [bias], False, precision)
+        return fused
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them
     return reference.convolution(images, weights, layer)
@@ -97,14 +104,14 @@ def channel_moments(images: Tensor) -> Tensor:
     return reference.channel_moments(images)
 
 
-def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    """relu(images scale + shift + residual) in one pass over the images, of one client; scale and shift are `[C]`."""
+def normalised(images: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
+    """relu(affine(images) + residual) in one pass over the images, of one client; what the affine has is `[C]`."""
     if chain.suits_images(images):
-        return calls.scaled(images, scale, shift, residual, relu)
+        return calls.scaled(images, *affine.combined(), residual, relu)
     if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
-        result: Tensor = _module("scaling_lanes").scaled(images, scale, shift, residual, relu)
+        result: Tensor = _module("scaling_lanes").normalised(images, affine, residual, relu)
         return result
-    return reference.scaled(images, scale, shift, residual, relu)
+    return reference.normalised(images, affine, residual, relu)
 
 
 def normalised_pixels(pixels: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:
@@ -144,6 +151,21 @@ def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: 
         fused: Tensor = _module("simplex").mixture_weights(ratios, counted, start, iterations)
         return fused
     return reference.mixture_weights(ratios, counted, start, iterations)
+
+
+def corrected_layer(
+    moments: Tensor, plainly: Callable[[], Correction], given: Callable[[], tuple[Correcting, CorrectionRule]]
+) -> Correction:
+    """A layer's correction by such moments, of one client: one kernel on a GPU, which is then told what it is `given`;
+    elsewhere, and where the kernel cannot, as it is written `plainly`."""
+    if not _runs_triton(moments) or torch.is_grad_enabled():
+        return plainly()
+    tensors, rule = given()
+    small, one_past = len(tensors.mean) <= MOST_CHANNELS, rule.recognises or len(tensors.sizes) == 1
+    if not (small and one_past and all(tensor is None or tensor.dtype is torch.float32 for tensor in tensors)):
+        return plainly()
+    fused: Correction = _module("correction_lanes").corrected_layer(tensors, rule)
+    return fused
 
 
 def compile_side_by_side(work: Callable[[], object]) -> None:

@@ -12,7 +12,15 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedade.kernels.grids import launch, room
-from fedade.kernels.lanes import Dims, LaneGradient, as_lanes, dense_lanes, mapped_again, summed_if_shared
+from fedade.kernels.lanes import (
+    Dims,
+    LaneGradient,
+    as_lanes,
+    dense_lanes,
+    lane_strides,
+    mapped_again,
+    summed_if_shared,
+)
 
 BLOCK = 1024
 
@@ -40,7 +48,7 @@ class Fold(Function):
         result = room(weights, (lanes, outputs, kernel, kernel, channels))
         bias = room(weights, (lanes, outputs))
         launch(fold_kernel, outputs, lanes)(
-            *parts, result, bias, eps, *_lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
+            *parts, result, bias, eps, *lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
         )
         return result.permute(0, 1, 4, 2, 3), bias
 
@@ -90,7 +98,7 @@ class FoldGradient(LaneGradient):
         own = room(weights, (lanes, outputs, channels, kernel, kernel))
         of_scale = room(weights, (lanes, outputs))
         launch(unfold_kernel, outputs, lanes)(
-            *parts, own, of_scale, eps, *_lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
+            *parts, own, of_scale, eps, *lane_strides(parts), outputs, channels, kernel * kernel, BLOCK
         )
         return own, of_scale
 
@@ -99,11 +107,6 @@ class FoldGradient(LaneGradient):
         """Clients are lanes."""
         results = FoldGradient.apply(eps, *as_lanes(info.batch_size, in_dims[1:], tensors))
         return mapped_again(info.batch_size, results)
-
-
-def _lane_strides(parts: list[Tensor]) -> list[int]:
-    """From one lane to the next; nothing where all share one."""
-    return [0 if len(part) == 1 else part.stride(0) for part in parts]
 
 
 @triton.jit

@@ -61,7 +61,7 @@ def fused_layers(
     layers: Sequence[Layer],
     inputs: Sequence[Tensor],
     weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
     pooled: bool,
     precision: str,
 ) -> Tensor:
@@ -74,7 +74,8 @@ def fused_layers(
     ]
     kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
     plan = Plan(tuple(layers), len(inputs), pooled, precision, kept=torch.is_grad_enabled())
-    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *(bias[None] for bias in biases))
+    offsets = [None if bias is None else bias[None] for bias in biases]
+    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *offsets)
     result = results[0].squeeze(0)
     return result if pooled else result.permute(0, 3, 1, 2)
 
@@ -93,7 +94,8 @@ class LayerChain(Function):
             packed += _packed(weights[1:], images[0].dtype)
         for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
             residual = None if layer.residual is None else images[layer.residual]
-            epilogue = Epilogue(dense_lanes(bias.float()), residual, rectified=layer.relu)
+            added = None if bias is None else dense_lanes(bias.float())
+            epilogue = Epilogue(added, residual, rectified=layer.relu)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
             second.join()
             for unused in () if plan.kept else plan.unused_after(index):
@@ -195,17 +197,21 @@ def dense_lanes(lanes: Tensor) -> Tensor:
     return lanes if lanes[0].is_contiguous() else lanes.contiguous()
 
 
-def as_lanes(batch: int, dims: Dims, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Make the mapped axis part of the lane axis; a lane that all share stays one."""
+def lane_strides(tensors: Sequence[Tensor | None]) -> list[int]:
+    """From one lane of each to the next; nothing where all share one, or there is none."""
+    return [0 if tensor is None or len(tensor) == 1 else tensor.stride(0) for tensor in tensors]
+
+
+def as_lanes(batch: int, dims: Dims, tensors: Sequence[Any]) -> list[Any]:
+    """Make the mapped axis part of the lane axis; a lane that all share stays one, and None stays None."""
     moved = [tensor if dim is None else tensor.movedim(dim, 0) for tensor, dim in zip(tensors, dims, strict=True)]
-    lanes = max(tensor.shape[0 if dim is None else 1] for tensor, dim in zip(moved, dims, strict=True))
+    axes = [0 if dim is None else 1 for dim in dims]
+    lanes = max(tensor.shape[axis] for tensor, axis in zip(moved, axes, strict=True) if tensor is not None)
     return [
         tensor
-        if dim is None and len(tensor) == 1
-        else tensor.expand(batch, lanes, *tensor.shape[1 if dim is None else 2 :]).reshape(
-            batch * lanes, *tensor.shape[1 if dim is None else 2 :]
-        )
-        for tensor, dim in zip(moved, dims, strict=True)
+        if tensor is None or (axis == 0 and len(tensor) == 1)
+        else tensor.expand(batch, lanes, *tensor.shape[1 + axis :]).reshape(batch * lanes, *tensor.shape[1 + axis :])
+        for tensor, axis in zip(moved, axes, strict=True)
     ]
 
 

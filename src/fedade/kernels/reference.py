@@ -70,8 +70,24 @@ def channel_moments(images: Tensor) -> Tensor:
     return torch.stack((plane.mean(-1, dtype=exact), squares))
 
 
-def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
-    """relu(images scale + shift + residual), in the precision of the images."""
+class Affine(NamedTuple):
+    """What a normalisation layer does to each channel: scale (x - mean) / √(variance + eps) + shift."""
+
+    scale: Tensor
+    shift: Tensor
+    mean: Tensor
+    variance: Tensor
+    eps: float
+
+    def combined(self) -> tuple[Tensor, Tensor]:
+        """The same as one factor and one summand."""
+        factor = self.scale * torch.rsqrt(self.variance + self.eps)
+        return factor, self.shift - self.mean * factor
+
+
+def normalised(images: Tensor, affine: Affine, residual: Tensor | None, relu: bool) -> Tensor:
+    """relu(affine(images) + residual), in the precision of the images."""
+    scale, shift = affine.combined()
     if images.device.type == "cpu" and images.dtype is scale.dtype and not torch.is_grad_enabled() and not mapped():
         # One pass; it can be neither mapped nor differentiated by the scale.
         if lies_by_pixel(images):  # in which PyTorch's own takes twice as long
@@ -91,21 +107,6 @@ def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: 
     """In float32 at least, whatever comes in and goes out."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
     return F.layer_norm(exact, weight.shape, weight.to(exact.dtype), bias.to(exact.dtype), eps).to(dtype)
-
-
-class Affine(NamedTuple):
-    """What a normalisation layer does to each channel: scale (x - mean) / √(variance + eps) + shift."""
-
-    scale: Tensor
-    shift: Tensor
-    mean: Tensor
-    variance: Tensor
-    eps: float
-
-    def combined(self) -> tuple[Tensor, Tensor]:
-        """The same as one factor and one summand."""
-        factor = self.scale * torch.rsqrt(self.variance + self.eps)
-        return factor, self.shift - self.mean * factor
 
 
 def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:

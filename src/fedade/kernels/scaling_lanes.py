@@ -1,4 +1,4 @@
-"""Moments of images, and images scaled per channel, as operations that `vmap` turns into lanes of one kernel.
+"""Moments of images, and images normalised per channel, as operations that `vmap` turns into lanes of one kernel.
 
 Both read an image once. Neither has a gradient: where one is needed, `fedade.kernels` takes plain PyTorch.
 """
@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedade.kernels.grids import launch, room
-from fedade.kernels.lanes import Dims, as_lanes
+from fedade.kernels.lanes import Dims, as_lanes, dense_lanes, lane_strides
+from fedade.kernels.reference import Affine
 from fedade.kernels.tilings import power_of_two
 
 TILE = 2048
@@ -25,10 +26,11 @@ def channel_moments(images: Tensor) -> Tensor:
     return result
 
 
-def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
-    """relu(images scale + shift + residual) of one client, the residual and the relu if asked for."""
+def normalised(images: Tensor, affine: Affine, residual: Tensor | None, relu: bool) -> Tensor:
+    """relu(affine(images) + residual) of one client, the residual and the relu if asked for."""
     added = None if residual is None else _last(residual)[None]
-    result: Tensor = _Scaled.apply(relu, _last(images)[None], scale[None], shift[None], added)
+    *of_channels, eps = affine
+    result: Tensor = _Scaled.apply(eps, relu, _last(images)[None], *(value[None] for value in of_channels), added)
     return result.squeeze(0).permute(0, 3, 1, 2)
 
 
@@ -64,17 +66,22 @@ class _Moments(Function):
 
 class _Scaled(Function):
     @staticmethod
-    def forward(relu: bool, images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None) -> Tensor:
-        """Run the kernel on `[lanes, samples, height, width, channels]`; scale and shift are `[lanes, channels]`."""
-        lanes, channels = max(len(images), len(scale)), images.shape[-1]
+    def forward(eps: float, relu: bool, images: Tensor, *others: Any) -> Tensor:
+        """Run the kernel on `[lanes, samples, height, width, channels]`; what channels have is `[lanes, channels]`."""
+        *of_channels, residual = others
+        lanes, channels = max(len(images), *(len(value) for value in of_channels)), images.shape[-1]
         shape = (lanes, *images.shape[1:])
         pixels = images.expand(shape).contiguous()
         added = None if residual is None else residual.expand(shape).to(images.dtype).contiguous()
-        factor, summand = (value.float().expand(lanes, channels).contiguous() for value in (scale, shift))
+        own = [dense_lanes(value.float()) for value in of_channels]
         result = room(pixels, pixels.shape)
-        numbers = pixels[0].numel()
-        blocks = triton.cdiv(numbers, TILE)
-        launch(_scale, blocks, lanes)(pixels, factor, summand, added, result, numbers, blocks, channels, relu, TILE)
+        rows, breadth = pixels[0].numel() // channels, min(256, power_of_two(channels))
+        at_once, tiles = max(1, TILE // breadth), triton.cdiv(channels, breadth)
+        blocks = triton.cdiv(rows, at_once)
+        launch(_scale, tiles, blocks, lanes)(
+            *(pixels, *own, added, result, eps, rows, tiles, blocks),
+            *(*lane_strides(own), channels, relu, breadth, at_once),
+        )
         return result
 
     @staticmethod
@@ -83,11 +90,9 @@ class _Scaled(Function):
         ctx.mark_non_differentiable(output)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Dims, relu: bool, *tensors: Tensor | None) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: Dims, eps: float, relu: bool, *tensors: Tensor | None) -> tuple[Tensor, int]:
         """Clients are lanes."""
-        given = [tensor for tensor in tensors if tensor is not None]
-        lanes: list[Tensor | None] = [*as_lanes(info.batch_size, in_dims[1 : 1 + len(given)], given)]
-        result: Tensor = _Scaled.apply(relu, *lanes, *tensors[len(given) :])
+        result: Tensor = _Scaled.apply(eps, relu, *as_lanes(info.batch_size, in_dims[2:], tensors))
         return result.reshape(info.batch_size, -1, *result.shape[1:]), 0
 
 
@@ -113,19 +118,25 @@ def _moments(
     tl.store(result + samples.to(tl.int64) * CHANNELS + place, tl.sum(squares, axis=0) / PLANE, mask=known)
 
 
-@triton.jit(do_not_specialize=["numbers", "blocks"])
+@triton.jit(do_not_specialize=["rows", "tiles", "blocks"])
 def _scale(
-    images, scale, shift, residual, result, numbers, blocks,
-    CHANNELS: tl.constexpr, RECTIFIED: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+    images, scale, shift, mean, variance, residual, result, eps, rows, tiles, blocks,
+    scale_lane, shift_lane, mean_lane, variance_lane,
+    CHANNELS: tl.constexpr, RECTIFIED: tl.constexpr, BREADTH: tl.constexpr, ROWS: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    lane = (tl.program_id(0) // blocks).to(tl.int64)
-    first = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
-    place = first + tl.arange(0, BLOCK)
-    inside = place < numbers
-    channel = ((first % CHANNELS).to(tl.int32) + tl.arange(0, BLOCK)) % CHANNELS
-    places = lane * numbers + place
+    """A program sees to some rows of one client's pixels: what their channels have is read once for all of them."""
+    channel = tl.program_id(0) % tiles * BREADTH + tl.arange(0, BREADTH)
+    row = (tl.program_id(0) // tiles % blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    lane = (tl.program_id(0) // tiles // blocks).to(tl.int64)
+    known = channel < CHANNELS
+    spread = tl.load(variance + lane * variance_lane + channel, mask=known, other=1.0)
+    factor = tl.load(scale + lane * scale_lane + channel, mask=known, other=0.0) * tl.rsqrt(spread + eps)
+    summand = tl.load(shift + lane * shift_lane + channel, mask=known, other=0.0)
+    summand -= tl.load(mean + lane * mean_lane + channel, mask=known, other=0.0) * factor
+    places = (lane * rows + row)[:, None] * CHANNELS + channel[None, :]
+    inside = (row < rows)[:, None] & known[None, :]
     value = tl.load(images + places, mask=inside, other=0.0).to(tl.float32)
-    value = value * tl.load(scale + lane * CHANNELS + channel) + tl.load(shift + lane * CHANNELS + channel)
+    value = value * factor[None, :] + summand[None, :]
     if residual is not None:
         value += tl.load(residual + places, mask=inside, other=0.0).to(tl.float32)
     if RECTIFIED:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedade.core.normalisation import Statistics, current_pass
-from fedade.kernels import Affine, scaled
+from fedade.kernels import Affine, normalised
 
 
 class BatchNorm(nn.Module):
@@ -44,7 +44,7 @@ class BatchNorm(nn.Module):
 
 def applied(inputs: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
     if inputs.ndim == 4 and affine.mean.ndim == 1:
-        return scaled(inputs, *affine.combined(), residual, relu)
+        return normalised(inputs, affine, residual, relu)
     scale, shift = (value.to(inputs.dtype) for value in affine.combined())
     trailing = (...,) + (None,) * (inputs.ndim - 2)
     result = inputs * scale[trailing] + shift[trailing]

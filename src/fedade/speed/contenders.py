@@ -188,7 +188,7 @@ class Simulated:
         with torch.no_grad():
             shared = method.begin_server(deployment)
             clients = tree.repeat(method.begin(context_before_first_batch(deployment)), self.work.clients)
-            states, plan, _ = steps.observe(clients, shared, batch)
+            states, plan, _ = tree.copied(steps.observe(clients, shared, batch))
         without_gradients = torch.no_grad()
         return Pieces(
             without_gradients(lambda: steps.exchange(states, plan, shared, batch, rows, keys[rows], sizes)),

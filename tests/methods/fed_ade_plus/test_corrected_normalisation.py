@@ -30,7 +30,7 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     settled_pass,
     surer,
 )
-from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected
 
 from ...helpers import context
 from ...parts.networks import with_body
@@ -83,12 +83,8 @@ def test_without_doubt_the_first_layer_moves_as_far_as_the_batch_did(scenario):
             seen.setdefault(layer, (batch_statistics(inputs), deployed))
             return super().statistics(layer, inputs, deployed)
 
-    known = {
-        layer: knowledge
-        for group, past in zip(layer_groups(deployment), no_residuals(deployment), strict=True)
-        for layer, knowledge in known_before(group, past, deployment.source_prior, len(inputs)).items()
-    }
-    strategy = Watching(known, frozenset(known), len(inputs), 0.0)
+    groups = tuple(zip(layer_groups(deployment), no_residuals(deployment), strict=True))
+    strategy = Watching(groups, deployment.source_prior, frozenset(moments), len(inputs), 0.0)
     deployment.network.represent(deployment.parameters, inputs, strategy)
     assert set(strategy.found) == set(moments)
     for layer, found in strategy.found.items():

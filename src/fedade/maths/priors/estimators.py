@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -153,21 +154,34 @@ def posterior_mode(
     to the mean prediction on the reference data, not to its label counts, so that no shift is inferred when there is
     none.
     """
-    return posterior_modes(probabilities, source_mean_prediction, pseudo_counts.unsqueeze(-1), iterations).squeeze(-1)
+    likelihoods = class_likelihoods(probabilities, source_mean_prediction)
+    return posterior_modes(likelihoods, pseudo_counts.unsqueeze(-1), iterations).squeeze(-1)
+
+
+class ClassLikelihoods(NamedTuple):
+    """How likely each sample is under each class, up to a factor, and where fitting a prior begins, in float64."""
+
+    ratios: Float[Tensor, "*C n K"]
+    start: Float[Tensor, " K"]
+    dtype: torch.dtype
+    """Of the outputs that they come from."""
+
+
+def class_likelihoods(
+    probabilities: Float[Tensor, "*C n K"], source_mean_prediction: Float[Tensor, " K"]
+) -> ClassLikelihoods:
+    """Of a batch of outputs, for `posterior_modes`."""
+    # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
+    source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
+    return ClassLikelihoods(probabilities.double() / source, source / source.sum(), probabilities.dtype)
 
 
 def posterior_modes(
-    probabilities: Float[Tensor, "*C n K"],
-    source_mean_prediction: Float[Tensor, " K"],
-    pseudo_counts: Float[Tensor, "*#C K P"],
-    iterations: int = 100,
+    likelihoods: ClassLikelihoods, pseudo_counts: Float[Tensor, "*#C K P"], iterations: int = 100
 ) -> Float[Tensor, "*C K P"]:
     """As `posterior_mode`, for several counts at once, each a column."""
-    # A class that the model never predicts on reference data has no ratio; the floor gives it a finite one.
-    source = source_mean_prediction.double().clamp_min(_SMALLEST_SOURCE_SHARE)
-    ratios = probabilities.double() / source
-    modes = mixture_weights(ratios, pseudo_counts.double(), source / source.sum(), iterations)
-    return modes.to(probabilities.dtype)
+    modes = mixture_weights(likelihoods.ratios, pseudo_counts.double(), likelihoods.start, iterations)
+    return modes.to(likelihoods.dtype)
 
 
 EstimatePrior = Callable[[ConfusionFactors, Tensor, Tensor, int], Tensor]

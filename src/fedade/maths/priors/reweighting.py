@@ -27,7 +27,8 @@ def reweight(
     ratio = prior / source_prior.clamp_min(torch.finfo(prior.dtype).eps)
     product = probabilities * ratio.unsqueeze(-2)
     total = product.sum(-1, keepdim=True)
-    return torch.where(total > 0, product / torch.where(total > 0, total, 1), probabilities)
+    possible = total > 0
+    return torch.where(possible, product / torch.where(possible, total, 1), probabilities)
 
 
 def fit_temperature(logits: Float[Tensor, "n K"], labels: Int[Tensor, " n"]) -> Float[Tensor, ""]:

@@ -36,10 +36,11 @@ def mean_feature_normalised_once(features: Float[Tensor, "*C n d"]) -> Float[Ten
 
 def cosine_distance(first: Float[Tensor, "*C d"], second: Float[Tensor, "*C d"]) -> Float[Tensor, "*C"]:
     """1 - cos in [0, 2]: exactly 0 for equal inputs; 0 for two zero vectors and 1 if only one is zero."""
+    both = torch.stack((first, second))
     # Half the squared chord of the two directions equals 1 - cos without its cancellation near 0.
-    chord = _direction(first) - _direction(second)
+    chord = torch.sub(*_direction(both))
     distance = (chord.square().sum(-1) / 2).clamp(0, 2)
-    one_is_zero = (first == 0).all(-1) ^ (second == 0).all(-1)
+    one_is_zero = torch.logical_xor(*(both == 0).all(-1))
     return torch.where(one_is_zero, torch.ones_like(distance), distance)
 
 
@@ -76,7 +77,7 @@ def _direction(vectors: Tensor) -> Tensor:
 
 
 def _ones_for_zeros(divisors: Tensor) -> Tensor:
-    return torch.where(divisors > 0, divisors, torch.ones_like(divisors))
+    return divisors + (divisors == 0)
 
 
 def directions(features: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:

@@ -137,6 +137,11 @@ class LayerGroup(NamedTuple):
     it reads changes with the classes, however little of a noisy feature they explain, and each class mix would be a
     condition of its own."""
 
+    def place(self, layer: str) -> tuple[int, int]:
+        """Which of its layers this is, and its first channel."""
+        number = list(self.channels).index(layer)
+        return number, sum(list(self.channels.values())[:number])
+
     def by_layer(self, values: Tensor) -> tuple[Tensor, ...]:
         """Values `[..., C]` of each layer."""
         return torch.split(values, list(self.channels.values()), -1)

@@ -7,7 +7,6 @@ which of them it is; its residuals then count together with the batch's own.
 Axes: M conditions, B moments, C channels of one layer or of several, L layers: 1 in functions of a single layer.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -87,13 +86,13 @@ def of_condition(past: Residual, squares: Float[Tensor, "M B 1"], found: Recogni
 
 
 def own_or_common(
-    past: Residual, squares: Float[Tensor, "M B 1"], widths: Float[Tensor, " M"], evidence: Sequence[Evidence]
+    past: Residual, squares: Float[Tensor, "M B 1"], widths: Float[Tensor, " M"], evidence: Evidence | None
 ) -> tuple[Residual, Tensor]:
     """What a layer that recognises nothing itself goes on from, and how far it is. Its own residual, in the first
     place, or that of the common condition, after it, that earlier layers recognised: whichever is likelier."""
-    if not evidence:
+    if evidence is None:
         return Residual(*(values[:1] for values in past)), squares[:1]
-    common, (heard, wide, channels) = len(widths) - 1, evidence[-1]
+    common, (heard, wide, channels) = len(widths) - 1, evidence
     found = recognise(Evidence(heard[-common:], wide[-common:], channels))
     places = torch.cat([torch.zeros_like(found.place), 1 + found.place])
     size, samples, far, width = (values.index_select(0, places) for values in (*past, squares, widths))

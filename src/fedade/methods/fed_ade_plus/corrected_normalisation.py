@@ -22,7 +22,7 @@ from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature
 from fedade.methods.fed_ade_plus.class_moments import FEATURES, expected_under, layer_groups, reference_moments
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
-from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer, known_before
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer
 from fedade.parts.norm_layers import named_statistics
 
 FEATURE_BIAS = 8.0
@@ -60,9 +60,11 @@ def corrected_pass(
     doubt: float,
     past: Residuals,
     passed: Tensor | None = None,
+    learns: bool = True,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
-    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected."""
+    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected. Unless
+    it `learns`, nothing is added to what is remembered."""
     network = deployment.network
     normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
@@ -77,7 +79,7 @@ def corrected_pass(
         passed,
         named_statistics(normalisation.found),
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
-        normalisation.remembered(layer_groups(deployment), past),
+        normalisation.remembered(layer_groups(deployment), past) if learns else past,
         normalisation.seen,
     )
 
@@ -89,7 +91,7 @@ def kept_pass(
     making the pass again with this prior would change nothing worth its cost."""
     normalisation = _prepared(deployment, prior, layers, len(first.logits), doubt, past)
     for layer, seen in first.seen.items():
-        normalisation.corrected(layer, *seen)
+        normalisation.corrected(layer, seen.moments.unsqueeze(-2), seen.deployed)
     return first._replace(
         statistics={**deployed_statistics(deployment), **first.statistics} if normalisation.found else {},
         trust=torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust,
@@ -107,12 +109,8 @@ def surer(first: Corrected, second: Corrected, temperature: Tensor) -> Corrected
 def _prepared(
     deployment: Deployment, prior: Tensor, layers: frozenset[str], samples: int, doubt: float, past: Residuals
 ) -> PriorCorrected:
-    known = {
-        layer: knowledge
-        for group, residual in zip(layer_groups(deployment), past, strict=False)
-        for layer, knowledge in known_before(group, residual, prior.to(residual.size.dtype), samples).items()
-    }
-    return PriorCorrected(known, layers, samples, doubt)
+    groups = tuple(zip(layer_groups(deployment), past, strict=False))
+    return PriorCorrected(groups, prior, layers, samples, doubt)
 
 
 def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, keeps_body: bool) -> Tensor:

@@ -1,14 +1,17 @@
 """Statistics of one layer for a batch, and what they follow from: what is expected, remembered and seen."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedade import kernels
 from fedade.core.normalisation import Statistics
+from fedade.kernels import Correcting, Correction, CorrectionRule
 from fedade.methods.fed_ade_plus import class_moments, conditions
 from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup
 from fedade.methods.fed_ade_plus.conditions import Evidence, Residual
@@ -41,9 +44,7 @@ class LayerKnowledge(NamedTuple):
 
 def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int) -> dict[str, LayerKnowledge]:
     """What each layer of a group should show under this prior, in a batch of so many samples."""
-    # Of features two explanations are compared, one of which has the class mix as it was: that judges the prior.
-    known_from = math.inf if class_moments.FEATURES in group.channels else samples
-    expected = class_moments.expected_under(prior, group.moments, known_from)
+    expected = class_moments.expected_under(prior, group.moments, _samples_of_prior(group, samples))
     spans = conditions.width(samples, past)
     precision = 1 / conditions.positive(expected.spread * spans[..., group.layer_of_channel])
     by_channel = (group.by_layer(values) for values in (*expected, past.size, precision))
@@ -54,11 +55,42 @@ def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int)
     }
 
 
+def _samples_of_prior(group: LayerGroup, samples: int) -> float:
+    # Of features two explanations are compared, one of which has the class mix as it was: that judges the prior.
+    return math.inf if class_moments.FEATURES in group.channels else samples
+
+
+def corrected_layer(
+    known: LayerKnowledge, moments: Tensor, deployed: Statistics, heard: Evidence | None, samples: int, doubt: float
+) -> Correction:
+    """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0. `heard` is
+    what recognising layers said before."""
+    shown = moments.mean(-2) if moments.shape[-2] > 1 else moments.squeeze(-2)
+    size = shown - known.expected.mean
+    squares = conditions.squared_differences(size, known.past.size, known.precision)
+    earlier, channels = (known.past, squares), len(deployed.mean)
+    said = squares[:, 0, 0], known.widths
+    if known.recognises:
+        own = Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
+        heard = own if heard is None else conditions.together(heard, own)
+        earlier, said = conditions.of_condition(*earlier, conditions.recognise(heard)), heard[:2]
+    elif len(squares) > 1:
+        earlier = conditions.own_or_common(*earlier, known.widths, heard)
+    residual = conditions.joined(*earlier, size, samples, doubt)
+    shift = class_moments.believed(residual, known.expected, doubt)
+    first, second = shift.size[0]
+    variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
+    variance = torch.maximum(variance, LEAST_VARIANCE * deployed.variance)
+    return Correction(shown, deployed.mean + first, variance, *residual, shift.trust, said)
+
+
 @dataclass(frozen=True)
 class PriorCorrected:
     """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
 
-    known: Mapping[str, LayerKnowledge]
+    groups: Sequence[tuple[LayerGroup, Residual]]
+    """Layers, and what earlier batches left unexplained in them."""
+    prior: Tensor
     layers: frozenset[str]
     samples: int
     doubt: float
@@ -70,30 +102,59 @@ class PriorCorrected:
     evidence: list[Evidence] = field(default_factory=list)
     """What the recognising layers said so far, summed: in others a wrong prior looks like another condition."""
 
+    @cached_property
+    def known(self) -> dict[str, LayerKnowledge]:
+        """Of all layers; where one kernel corrects a layer, nobody asks."""
+        return {
+            layer: knowledge
+            for group, past in self.groups
+            for layer, knowledge in known_before(group, past, self.prior.to(past.size.dtype), self.samples).items()
+        }
+
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        if layer not in self.known:
+        if not any(layer in group.channels for group, _ in self.groups):
             return deployed
-        self.seen[layer] = SeenLayer(class_moments.sample_moments(inputs).mean(-2), deployed)
-        return self.corrected(layer, *self.seen[layer]) if layer in self.layers else deployed
+        moments = class_moments.sample_moments(inputs)
+        if layer in self.layers:
+            return self.corrected(layer, moments, deployed)
+        self.seen[layer] = SeenLayer(moments.mean(-2), deployed)
+        return deployed
 
     def corrected(self, layer: str, moments: Tensor, deployed: Statistics) -> Statistics:
-        """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0."""
-        known = self.known[layer]
-        size = moments - known.expected.mean
-        squares = conditions.squared_differences(size, known.past.size, known.precision)
-        earlier = known.past, squares
-        if known.recognises:
-            earlier = conditions.of_condition(*earlier, conditions.recognise(self._heard(known, squares)))
-        elif len(squares) > 1:
-            earlier = conditions.own_or_common(*earlier, known.widths, self.evidence)
-        residual = conditions.joined(*earlier, size, self.samples, self.doubt)
-        shift = class_moments.believed(residual, known.expected, self.doubt)
-        first, second = shift.size[0]
-        variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
-        found = Statistics(deployed.mean + first, torch.maximum(variance, LEAST_VARIANCE * deployed.variance))
-        self.found[layer], self.residuals[layer] = found, residual
-        self.trusts.append(shift.trust)
-        return found
+        """As `corrected_layer` of the moments of all samples, `[2, n, C]`; what it finds is kept."""
+        group, past = next(pair for pair in self.groups if layer in pair[0].channels)
+        heard = self.evidence[-1] if self.evidence else None
+        channels = 2 * len(deployed.mean) + (heard.channels if heard is not None else 0)
+        squares, widths = heard[:2] if heard is not None and group.recognises else (None, None)
+        new = kernels.corrected_layer(
+            moments,
+            lambda: corrected_layer(self.known[layer], moments, deployed, heard, self.samples, self.doubt),
+            lambda: (
+                Correcting(moments, *deployed, self.prior.to(past.size.dtype), *past, squares, widths, *group.moments),
+                self._rule(group, layer, channels),
+            ),
+        )
+        self.seen[layer] = SeenLayer(new.moments, deployed)
+        self.found[layer], self.residuals[layer] = Statistics(new.mean, new.variance), Residual(new.size, new.samples)
+        self.trusts.append(new.trust)
+        if group.recognises:
+            self.evidence.append(Evidence(*new.heard, channels))
+        return self.found[layer]
+
+    def _rule(self, group: LayerGroup, layer: str, channels_heard: int) -> CorrectionRule:
+        number, first_channel = group.place(layer)
+        return CorrectionRule(
+            first_channel=first_channel,
+            layer=number,
+            channels_heard=channels_heard,
+            samples=self.samples,
+            samples_of_prior=_samples_of_prior(group, self.samples),
+            doubt=self.doubt,
+            new=conditions.NEW,
+            fewest_samples=conditions.FEWEST_SAMPLES,
+            least_variance=LEAST_VARIANCE,
+            recognises=group.recognises,
+        )
 
     def remembered(self, groups: Sequence[LayerGroup], past: Residuals) -> Residuals:
         """What was known before and what this batch adds; groups that were not corrected learn nothing."""
@@ -109,10 +170,3 @@ class PriorCorrected:
             return new
         found, samples = conditions.recognise(self.evidence[-1]), past.samples.mean((-2, -1))
         return conditions.remembered(past, new, conditions.place_to_remember(found, samples))
-
-    def _heard(self, known: LayerKnowledge, squares: Tensor) -> Evidence:
-        """What recognising layers say so far, this one included."""
-        channels = known.past.size.shape[-1]
-        said = Evidence(squares.sum((-2, -1)), channels * known.widths, 2 * channels)
-        self.evidence.append(conditions.together(self.evidence[-1], said) if self.evidence else said)
-        return self.evidence[-1]

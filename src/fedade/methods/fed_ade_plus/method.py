@@ -220,9 +220,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         deployment, model, past = ctx.deployment, self._model(ctx, state), self._past(ctx, state)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
 
-        def passing(prior: Tensor, layers: frozenset[str], doubt: float) -> Corrected:
+        def passing(prior: Tensor, layers: frozenset[str], doubt: float, learns: bool = True) -> Corrected:
             passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
-            return corrected_pass(deployment, model, ctx.inputs, prior, layers, doubt, past, passed)
+            return corrected_pass(deployment, model, ctx.inputs, prior, layers, doubt, past, passed, learns)
 
         if self.correction == "batch":
             corrected = passing(deployment.source_prior, everywhere, 0.0)
@@ -231,7 +231,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         if FEATURES in everywhere:
             corrected = self._surer_explanation(ctx, known, model, expected, past)
             return corrected, self._read(deployment, known, corrected)
-        first = passing(expected, plain, self.doubt)
+        first = passing(expected, plain, self.doubt, learns=False)
         reading = self._read(deployment, known, first)
         little = first.trust <= self.settled
         waits = not (mapped() or little.is_cuda)  # what is mapped or recorded cannot depend on a value

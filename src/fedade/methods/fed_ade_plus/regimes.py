@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedade.maths.losses import entropy
-from fedade.maths.priors.estimators import posterior_mode, posterior_modes
+from fedade.maths.priors.estimators import class_likelihoods, posterior_modes
 
 STAY, BEGIN = 0.9, 0.02
 """Chances that a client is in the same regime as at the last timestep, and in a new one; else it is in any known."""
@@ -79,20 +79,21 @@ def read(
     maximum, which pays ½ K_eff log n for its free parameters (Schwarz, 1978), K_eff being exp of its entropy. Other
     priors than the source's must explain each sample better by `allowance` nats: as much as predictions may be biased.
     """
-    fresh = posterior_mode(probabilities, source_mean_prediction, NEW_COUNTS * source_prior, ITERATIONS)
+    likelihoods = class_likelihoods(probabilities, source_mean_prediction)
+    fresh = posterior_modes(likelihoods, NEW_COUNTS * source_prior.unsqueeze(-1), ITERATIONS).squeeze(-1)
     candidates = torch.cat([regimes.means, source_prior.unsqueeze(0), fresh.unsqueeze(0)])
     ratios = probabilities / source_mean_prediction.clamp(min=torch.finfo(probabilities.dtype).eps)
     evidence = (ratios @ candidates.mT).clamp(min=torch.finfo(ratios.dtype).tiny).log().sum(0)
     price = entropy(fresh).exp() / 2 * math.log(max(2, len(probabilities)))
     bias = allowance * len(probabilities)
-    weights = (_expected(regimes).log() + evidence - price * _at(evidence, -1) + bias * _at(evidence, -2)).softmax(-1)
+    known, source, new = torch.split(_expected(regimes).log() + evidence, [len(regimes.counts), 1, 1])
+    weights = torch.cat([known, source + bias, new - price]).softmax(-1)
     counts = torch.cat([
         regimes.counts.clamp(max=MOST_COUNTS), fresh.new_full((1,), SOURCE_COUNTS), fresh.new_full((1,), NEW_COUNTS)
     ])  # fmt: skip
     centres = torch.cat([regimes.means, source_prior.expand(2, -1)])
     counted = (weights * counts) @ centres, OWN_COUNTS * len(source_prior) * (weights @ centres)
-    modes = posterior_modes(probabilities, source_mean_prediction, torch.stack(counted, -1), ITERATIONS)
-    prior, own = modes.unbind(-1)
+    prior, own = posterior_modes(likelihoods, torch.stack(counted, -1), ITERATIONS).unbind(-1)
     return Reading(prior, own, weights)
 
 

@@ -1,0 +1,20 @@
+"""Launches of a timestep on a GPU, counted without one: what is small is computed for all layers at once."""
+
+import pytest
+from speed.launches import launches
+
+pytest.importorskip("triton")
+
+LAYERS = 19
+"""Normalised ones of a ResNet-20."""
+
+
+def test_only_kernels_of_ours_are_launched_for_each_layer():
+    found = launches("import:speed.networks:resnet20", clients=3)
+    assert found.total() < 1000
+    ours = {name: sum(count for (_, known), count in found.items() if known == name) for name in ("_correct", "_scale")}
+    assert ours == {"_correct": 3 * LAYERS, "_scale": 2 * LAYERS}, (
+        "two passes, and what the first says to another prior"
+    )
+    of_method = {key: count for key, count in found.items() if key[0].startswith(("methods", "parts", "maths"))}
+    assert max(of_method.values()) < LAYERS
