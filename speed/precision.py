@@ -1,8 +1,9 @@
 """Accuracy of a method in float32 and in bf16, on the same streams, seed by seed.
 
 python speed/precision.py --preset digits-label --method fed-ade
-python speed/precision.py --preset cifar10-label --method fed-ade --device cuda
+python speed/precision.py --preset cifar10-label --method fed-ade --constants KEY.tuning.json --device cuda
 
+Constants are those of the method's settings, or with `--constants` those that a calibration has stored (`fedade tune`).
 On a CPU bf16 is slow, but its products round as a GPU's do.
 """
 
@@ -18,6 +19,7 @@ from fedade.experiments.presets import settings_from
 from fedade.experiments.settings import experiment_from, merged
 from fedade.runner.clocks import build_clock
 from fedade.scenarios.building import build_testbed
+from fedade.tuning.trials import Tuning, fitted
 
 PRECISIONS = ("float32", "bf16")
 
@@ -33,9 +35,11 @@ def accuracy(options: argparse.Namespace, seed: int, precision: str) -> float:
     experiment = experiment_from(merged(settings_from(options.preset), own))
     scenario = experiment.scenario
     testbed = build_testbed(scenario, options.device, cache_dir(), lambda _done, _of: None, precision)
-    clock = build_clock(
-        experiment, [Federation(testbed.scenario(scenario.schedule, seed), Seeds(seed))], Path("unused")
-    )
+    method = experiment.build_method()
+    if options.constants:
+        method = fitted(method, Tuning.load(options.constants))
+    federation = Federation(testbed.scenario(scenario.schedule, seed), Seeds(seed), method)
+    clock = build_clock(experiment, [federation], Path("unused"))
     return 100 * float(np.mean([rows["accuracy_post"].mean() for rows in clock.run(clock.beginning())]))
 
 
@@ -47,6 +51,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--timesteps", type=int)
+    parser.add_argument("--constants", type=Path)
     options = parser.parse_args()
     print("| seed |", " | ".join(PRECISIONS), "| difference |", flush=True)
     print("|---" * (len(PRECISIONS) + 2) + "|")
