@@ -1,4 +1,4 @@
-"""Networks from elsewhere, by the fused convolutions where these know their layers.
+"""Any network, by the fused convolutions where these know its layers.
 
 `torch.fx` writes a module's pass down as a graph. Where normalisation has fixed statistics, a convolution, the
 normalisation after it, a sum and a relu are one `Layer`, and layers that follow one another are one call. What is not
@@ -7,6 +7,7 @@ recognised runs as it is, in the same precision. The module itself is never chan
 
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -33,8 +34,7 @@ class TracedPass:
         return self  # it holds names and numbers, no tensors
 
     def run(self, module: nn.Module, inputs: Tensor) -> Any:
-        interpreter, values = fx.Interpreter(module, graph=self.graph), dict[fx.Node, Any]()
-        given = iter((inputs,))
+        values, given = dict[fx.Node, Any](), iter((inputs,))
         for place, step in enumerate(self.steps):
             if isinstance(step, FusedChain | TokenNorm):
                 values[step.output] = step.run(module, values)
@@ -43,11 +43,10 @@ class TracedPass:
             else:
                 arguments = fx.node.map_arg(step.args, values.__getitem__)
                 keywords = fx.node.map_arg(step.kwargs, values.__getitem__)
-                with in_precision():
-                    result = getattr(interpreter, step.op)(step.target, arguments, keywords)
                 if step.op == "output":
-                    return result
-                values[step] = result
+                    return arguments[0]
+                with in_precision():
+                    values[step] = _run(step, module, arguments, keywords)
             for node in self.unused_after.get(place, ()):
                 del values[node]
         raise AssertionError("a graph ends with its output")
@@ -63,8 +62,8 @@ class TracedPass:
         return [str(node.target) for node in nodes if node.op == "call_module"]
 
 
-class ForeignBody(nn.Sequential):
-    """A first layer that standardises inputs, and the body of a network from elsewhere."""
+class TracedBody(nn.Sequential):
+    """A first layer that standardises inputs, and the body of any network."""
 
     plan: TracedPass | None = None
     not_traced = ""
@@ -110,16 +109,14 @@ def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
     """Names of the convolutions and matrix products of a body that run fused, and of those that run as they are."""
     plan = getattr(body, "plan", None)
     fused = {*plan.fused_modules()} if isinstance(plan, TracedPass) else set()
-    inner = body[1] if isinstance(body, ForeignBody) else body
+    inner = body[1] if isinstance(body, TracedBody) else body
     names = [name for name, part in inner.named_modules() if isinstance(part, nn.Conv2d | nn.Linear)]
-    ours = not isinstance(body, ForeignBody)  # our own networks are written in fused layers
-    known = {name for name in names if name in fused or (ours and isinstance(inner.get_submodule(name), nn.Conv2d))}
-    return [name for name in names if name in known], [name for name in names if name not in known]
+    return [name for name in names if name in fused], [name for name in names if name not in fused]
 
 
 def why_as_it_is(body: nn.Module, name: str) -> str:
     """Why a layer of a body is not fused."""
-    part = (body[1] if isinstance(body, ForeignBody) else body).get_submodule(name)
+    part = (body[1] if isinstance(body, TracedBody) else body).get_submodule(name)
     return (unknown(part) or "not traced") if isinstance(part, nn.Conv2d) else "a product of matrices"
 
 
@@ -128,6 +125,16 @@ def rounds_to(ours: Any, theirs: Any) -> bool:
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or ours.shape != theirs.shape:
         return False
     return torch.allclose(ours, theirs, 0, ROUNDING * float(theirs.abs().max()))
+
+
+def _run(node: fx.Node, module: nn.Module, arguments: Any, keywords: Any) -> Any:
+    """As `fx.Interpreter` does, which looks through the whole module before it begins."""
+    if callable(node.target):
+        return node.target(*arguments, **keywords)
+    if node.op == "call_method":
+        return getattr(arguments[0], node.target)(*arguments[1:], **keywords)
+    found = attrgetter(node.target)(module)
+    return found(*arguments, **keywords) if node.op == "call_module" else found
 
 
 def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:
