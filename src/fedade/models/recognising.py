@@ -1,4 +1,4 @@
-"""A module's pass as a graph, without what changes nothing, and which parts of it the fused convolutions know."""
+"""Which parts of the graph of a module's pass the fused convolutions know, and which change nothing."""
 
 import operator
 from abc import ABC, abstractmethod
@@ -12,7 +12,6 @@ from torch import Tensor, fx, nn
 
 from fedade.kernels import Affine, Layer, folded
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.image import GlobalAverage
 
 CHANNEL_MULTIPLE = 4
 """Kernels read channels in pieces of so many."""
@@ -26,32 +25,7 @@ Apart = tuple[Tensor, Tensor | None, BatchNorm | None]
 """Weights and bias of a convolution, and the normalisation after it."""
 
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(module, BatchNorm | GlobalAverage) or super().is_leaf_module(module, module_qualified_name)
-
-
-class _Shapes(fx.Interpreter):
-    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if isinstance(result, Tensor):
-            n.meta["shape"] = tuple(result.shape)
-        return result
-
-
-def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
-    graph = _Tracer().trace(module)
-    owner = fx.GraphModule(module, graph)
-    graph.eliminate_dead_code()
-    _leave_out_identities(graph, module)
-    _Shapes(owner).run(inputs)
-    graph.owning_module = None  # a graph outlives the tensors that it was traced with
-    return graph
-
-
-def _leave_out_identities(graph: fx.Graph, module: nn.Module) -> None:
+def leave_out_identities(graph: fx.Graph, module: nn.Module) -> None:
     """Nodes that give what they are given: padding by nothing would be a convolution, and others part layers."""
     for node in list(graph.nodes):
         if not _is_identity(node, module):

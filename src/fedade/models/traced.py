@@ -5,17 +5,28 @@ normalisation after it, a sum and a relu are one `Layer`, and layers that follow
 recognised runs as it is, in the same precision. The module itself is never changed: a plan says how its parts run.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from fedade.kernels import runs_fused
+from fedade.kernels import runs_fused, without_native
+from fedade.models.batch_norm import BatchNorm
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
-from fedade.models.recognising import RecognisedLayer, graph_of, is_token_norm, recognised_layers, unknown, writes_input
+from fedade.models.image import GlobalAverage
+from fedade.models.recognising import (
+    RecognisedLayer,
+    is_token_norm,
+    leave_out_identities,
+    recognised_layers,
+    unknown,
+    writes_input,
+)
 
 Step = fx.Node | FusedChain | TokenNorm
 ROUNDING = 1e-3
@@ -82,7 +93,7 @@ class TracedBody(nn.Sequential):
 def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
     """The pass of a module over such inputs; or None, and why: it cannot be written down, or none of its layers is
     known. A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped."""
-    with torch.no_grad():
+    with torch.no_grad(), without_native():
         try:
             graph = graph_of(module, inputs)
             steps = tuple(_in_chains(graph, module))
@@ -118,6 +129,48 @@ def why_as_it_is(body: nn.Module, name: str) -> str:
     """Why a layer of a body is not fused."""
     part = (body[1] if isinstance(body, TracedBody) else body).get_submodule(name)
     return (unknown(part) or "not traced") if isinstance(part, nn.Conv2d) else "a product of matrices"
+
+
+class _Tracer(fx.Tracer):
+    """While it traces, PyTorch sends it what any module of the process is asked; other threads get answers."""
+
+    one_at_a_time = Lock()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = get_ident()
+
+    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(module, BatchNorm | GlobalAverage) or super().is_leaf_module(module, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        ours = get_ident() == self.thread
+        return super().call_module(m, forward, args, kwargs) if ours else forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        ours = get_ident() == self.thread
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if ours else attr_val
+
+
+class _Shapes(fx.Interpreter):
+    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, Tensor):
+            n.meta["shape"] = tuple(result.shape)
+        return result
+
+
+def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
+    with _Tracer.one_at_a_time:
+        graph = _Tracer().trace(module)
+    owner = fx.GraphModule(module, graph)
+    graph.eliminate_dead_code()
+    leave_out_identities(graph, module)
+    _Shapes(owner).run(inputs)
+    graph.owning_module = None  # a graph outlives the tensors that it was traced with
+    return graph
 
 
 def rounds_to(ours: Any, theirs: Any) -> bool:

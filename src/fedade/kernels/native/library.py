@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -35,12 +37,26 @@ SIGNATURES: dict[str, list[type]] = {
 
 def native() -> ctypes.CDLL | None:
     """The compiled functions; None, with one warning, where they cannot be had."""
+    if getattr(_THREAD, "without", False):
+        return None
     with _LOADING:
         return _loaded()
 
 
 _LOADING = threading.Lock()
 """Clients on several threads ask at the same moment; one of them compiles."""
+_THREAD = threading.local()
+
+
+@contextmanager
+def without_native() -> Iterator[None]:
+    """Within, this thread computes in plain PyTorch: not every pass is worth compiling for, which warns where there is
+    no compiler and changes how the process keeps freed memory."""
+    _THREAD.without = True
+    try:
+        yield
+    finally:
+        _THREAD.without = False
 
 
 @cache
