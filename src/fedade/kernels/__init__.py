@@ -20,13 +20,11 @@ from fedade.kernels import compiling, reference
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native import calls, chain
-from fedade.kernels.native.library import without_native
 from fedade.kernels.reference import Affine
 
 __all__ = [
     "Affine", "Layer", "absolute_iterations", "channel_moments", "compile_side_by_side", "convolved", "folded",
     "fused_layers", "layer_norm", "mapped", "mixture_weights", "normalised_pixels", "runs_fused", "scaled",
-    "without_native",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)

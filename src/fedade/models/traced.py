@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fedade.kernels import runs_fused, without_native
+from fedade.core.normalisation import PassContext, making_pass
+from fedade.kernels import runs_fused
 from fedade.models.batch_norm import BatchNorm
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
 from fedade.models.image import GlobalAverage
@@ -93,7 +94,7 @@ class TracedBody(nn.Sequential):
 def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
     """The pass of a module over such inputs; or None, and why: it cannot be written down, or none of its layers is
     known. A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped."""
-    with torch.no_grad(), without_native():
+    with torch.no_grad(), making_pass(PassContext(native=False)):
         try:
             graph = graph_of(module, inputs)
             steps = tuple(_in_chains(graph, module))

@@ -9,13 +9,12 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.core.normalisation import current_pass
 from fedade.core.paths import cache_dir
 
 SOURCE = Path(__file__).with_name("convolution.cpp")
@@ -36,8 +35,8 @@ SIGNATURES: dict[str, list[type]] = {
 
 
 def native() -> ctypes.CDLL | None:
-    """The compiled functions; None, with one warning, where they cannot be had."""
-    if getattr(_THREAD, "without", False):
+    """The compiled functions; None, with one warning, where they cannot be had, and where a pass does without."""
+    if not current_pass().native:
         return None
     with _LOADING:
         return _loaded()
@@ -45,18 +44,6 @@ def native() -> ctypes.CDLL | None:
 
 _LOADING = threading.Lock()
 """Clients on several threads ask at the same moment; one of them compiles."""
-_THREAD = threading.local()
-
-
-@contextmanager
-def without_native() -> Iterator[None]:
-    """Within, this thread computes in plain PyTorch: not every pass is worth compiling for, which warns where there is
-    no compiler and changes how the process keeps freed memory."""
-    _THREAD.without = True
-    try:
-        yield
-    finally:
-        _THREAD.without = False
 
 
 @cache
