@@ -22,7 +22,7 @@ from torch import Tensor
 from fedade import kernels
 from fedade.kernels import Affine, compile_side_by_side, reference
 from fedade.kernels.folding_lanes import Fold, FoldGradient
-from fedade.kernels.launch import Epilogue, convolve, input_gradient, mean_gradient, weight_gradient
+from fedade.kernels.launch import Epilogue, convolve, input_gradient, weight_gradient
 from fedade.kernels.layer import Layer
 
 COLUMNS = ("kernel", "shape", "clients", "samples", "milliseconds", "plain", "plain_milliseconds", "gain")
@@ -159,14 +159,6 @@ def small_cases(generator: torch.Generator) -> Iterator[Case]:
         )
     yield one(
         "_normalise", lambda given: kernels.normalised_pixels(given, mean, deviation, torch.bfloat16), by_pixel, pixels
-    )
-    lanes = [image[:500].permute(0, 2, 3, 1).reshape(10, 50, size, size, channels) for image in images]
-    gradient = randoms(generator, 10, 50, channels)
-    yield one(
-        "spread_mean_gradient",
-        lambda given: mean_gradient(gradient, given, True),
-        lambda given: torch.where(given > 0, gradient[:, :, None, None] / size**2, 0).bfloat16(),
-        lanes,
     )
     yield from folding_cases(one, generator)
     tokens = [randoms(generator, 10, 800, 192) for _ in range(COPIES)]

@@ -226,8 +226,8 @@ def logits(layers: Callable[..., Tensor], network: Network, parameters: Sequence
     """Class scores of one client."""
     *chain, head = parameters
     middle = len(network.shapes)
-    features = layers(network.chain, [images], chain[:middle], chain[middle:], pooled=True)
-    return F.linear(features, head)
+    features = layers(network.chain, [images], chain[:middle], chain[middle:])
+    return F.linear(features.mean((2, 3), dtype=torch.promote_types(features.dtype, torch.float32)), head)
 
 
 def per_client_gradients(

@@ -72,9 +72,9 @@ def test_one_convolution_and_its_gradients(
     assert_same(of(fused(lanes)), of(reference.fused_layers))
 
 
-def fused(lanes: ModuleType, pooled: bool = False) -> Callable[..., Tensor]:
+def fused(lanes: ModuleType) -> Callable[..., Tensor]:
     def layers(chain: Sequence[Layer], inputs: list[Tensor], weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-        result: Tensor = lanes.fused_layers(chain, inputs, weights, biases, pooled, "float32")
+        result: Tensor = lanes.fused_layers(chain, inputs, weights, biases, "float32")
         return result
 
     return layers
@@ -117,17 +117,14 @@ def test_a_chain_under_transforms(lanes: ModuleType, name: str) -> None:
     assert_same(TRANSFORMS[name](loss(fused(lanes))), TRANSFORMS[name](loss(reference.fused_layers)))
 
 
-def test_the_mean_over_the_image_plane_is_part_of_the_chain(lanes: ModuleType) -> None:
+def test_the_gradient_of_a_mean_over_the_image_plane_has_one_number_for_all_pixels(lanes: ModuleType) -> None:
     def gradients(layers: Callable[..., Tensor]) -> Any:
         def loss(weights: list[Tensor], biases: list[Tensor], images: Tensor) -> Tensor:
-            return layers(CHAIN, [images], weights, biases).square().sum()
+            return layers(CHAIN, [images], weights, biases).mean((2, 3)).square().sum()
 
         return vmap(gradient(loss))(*parameters(CLIENTS), images(CLIENTS))
 
-    def plain(*words: Any) -> Tensor:
-        return reference.fused_layers(*words).mean((2, 3))
-
-    assert_same(gradients(fused(lanes, pooled=True)), gradients(plain))
+    assert_same(gradients(fused(lanes)), gradients(reference.fused_layers))
 
 
 def test_parameters_stay_float32_beside_images_of_lower_precision(lanes: ModuleType) -> None:
@@ -171,7 +168,7 @@ def test_a_convolution_may_have_no_bias(lanes: ModuleType, mapped: tuple[int | N
     given = [value if own == 0 else value[0] for value, own in zip((weights, shown), mapped, strict=True)]
 
     def ours(weight: Tensor, images: Tensor) -> Tensor:
-        result: Tensor = lanes.fused_layers([Layer(0, relu=False)], [images], [weight], [None], False, "float32")
+        result: Tensor = lanes.fused_layers([Layer(0, relu=False)], [images], [weight], [None], "float32")
         return result
 
     with torch.no_grad():
@@ -180,9 +177,8 @@ def test_a_convolution_may_have_no_bias(lanes: ModuleType, mapped: tuple[int | N
 
 
 @pytest.mark.parametrize("dims", [None, (0, 0, 0), (None, None, 0), (0, 0, None)])
-@pytest.mark.parametrize("pooled", [True, False])
 def test_without_gradients_nothing_but_the_result_is_held(
-    lanes: ModuleType, monkeypatch: pytest.MonkeyPatch, dims: tuple[int | None, ...] | None, pooled: bool
+    lanes: ModuleType, monkeypatch: pytest.MonkeyPatch, dims: tuple[int | None, ...] | None
 ) -> None:
     made: list[weakref.ref[Tensor]] = []
     convolve = lanes.convolve
@@ -206,8 +202,8 @@ def test_without_gradients_nothing_but_the_result_is_held(
 
     monkeypatch.setattr(lanes, "convolve", watched)
     with torch.no_grad():
-        found, expected = of(fused(lanes, pooled)), of(reference.fused_layers)
-    torch.testing.assert_close(found, expected.mean((-2, -1)) if pooled else expected, rtol=1e-4, atol=1e-4)
+        found, expected = of(fused(lanes)), of(reference.fused_layers)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert len(made) == len(CHAIN)
 
 

@@ -1,4 +1,4 @@
-"""Networks from elsewhere on a GPU's kernels, interpreted: values and gradients of clients with their own weights."""
+"""Networks on a GPU's kernels, interpreted: values and gradients of clients with their own weights."""
 
 from types import ModuleType
 
@@ -12,7 +12,8 @@ from fedade import kernels
 from fedade.core.normalisation import Mixed, PassContext, making_pass
 from fedade.kernels.native import chain
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
-from fedade.models.traced import ForeignBody, TracedPass
+from fedade.models.image import BasicBlock, GlobalAverage
+from fedade.models.traced import TracedBody, TracedPass
 
 from ..models.test_traced import Residual
 
@@ -49,8 +50,10 @@ class Tokens(nn.Module):
         return torch.relu(self.last(self.block(images.flatten(2).mT))).mean(1)
 
 
-def material(kind: str) -> tuple[ForeignBody, dict[str, Tensor], Tensor]:
-    body = ForeignBody(nn.Identity(), Tokens() if kind == "tokens" else convert_batch_norms(Body(kind))).eval()
+def material(kind: str) -> tuple[TracedBody, dict[str, Tensor], Tensor]:
+    ours = nn.Sequential(BasicBlock(16, 16), BasicBlock(16, 32, stride=2), GlobalAverage())
+    inner = ours if kind == "ours" else Tokens() if kind == "tokens" else convert_batch_norms(Body(kind))
+    body = TracedBody(nn.Identity(), inner).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for value in body.parameters():
@@ -67,7 +70,7 @@ def material(kind: str) -> tuple[ForeignBody, dict[str, Tensor], Tensor]:
     return body, own, images
 
 
-@pytest.mark.parametrize("shortcut", ["A", "B", "tokens"])
+@pytest.mark.parametrize("shortcut", ["A", "B", "ours", "tokens"])
 def test_gradients_of_clients(on_lanes: None, shortcut: str) -> None:
     body, own, images = material(shortcut)
 
@@ -83,7 +86,7 @@ def test_gradients_of_clients(on_lanes: None, shortcut: str) -> None:
         torch.testing.assert_close(found[name], exact, rtol=1e-3, atol=1e-4 * float(exact.abs().max()), msg=name)
 
 
-@pytest.mark.parametrize("shortcut", ["A", "B"])
+@pytest.mark.parametrize("shortcut", ["A", "B", "ours"])
 def test_values_under_statistics_that_follow_the_batch(on_lanes: None, shortcut: str) -> None:
     body, own, images = material(shortcut)
 

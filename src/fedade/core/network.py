@@ -4,7 +4,7 @@ Passes are counted where they happen, which is what a method costs a client.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
@@ -159,14 +159,15 @@ class _WorkingCopies:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        self.rounded: Callable[[Parameters], dict[str, Tensor]] = (
+            module.rounded if isinstance(module, HasBase) else dict
+        )
         self.idle: deque[nn.Module] = deque()
 
     def run(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """The module's output with these tensors in place of its own."""
-        if isinstance(self.module, HasBase):
-            parameters = self.module.rounded(parameters)
         with self._taken() as module:
-            outputs: Tensor = functional_call(module, parameters, (inputs,), tie_weights=False)
+            outputs: Tensor = functional_call(module, self.rounded(parameters), (inputs,), tie_weights=False)
         return outputs
 
     @contextmanager

@@ -94,6 +94,9 @@ class PassContext(NamedTuple):
     """Which statistics batch normalisation layers use."""
     precision: Precision = "float32"
     """The precision in which layers multiply."""
+    native: bool = True
+    """Whether C++ may be compiled for it, which warns where there is no compiler, and loaded, which changes how the
+    process keeps freed memory."""
 
 
 _PLAIN = PassContext()

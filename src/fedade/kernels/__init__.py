@@ -47,26 +47,24 @@ def fused_layers(
     inputs: Sequence[Tensor],
     weights: Sequence[Tensor],
     biases: Sequence[Tensor],
-    pooled: bool = False,
     tf32: bool = False,
 ) -> Tensor:
     """The output of the last of several layers of one client; `vmap` over clients and `grad` work on it.
 
     Images `[samples, channels, height, width]` lie in channels-last memory, or are brought there; weights `[outputs,
     channels of a group, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to
-    the stride. If `pooled`, it is the mean of that output over the image plane, `[samples, channels]` in float32.
+    the stride.
 
     Layers of one call share kernels in the backward pass, so a whole network is faster than its layers one by one.
     Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits.
     """
     if chain.suits(layers, inputs, weights):
-        output = chain.fused_layers(layers, inputs, weights, biases)
-        return output.mean((2, 3)) if pooled else output
+        return chain.fused_layers(layers, inputs, weights, biases)
     if inputs[0].dtype in DTYPES and _runs_triton(inputs[0]):
         precision = "tf32" if tf32 else "float32"
-        fused: Tensor = _module("lanes").fused_layers(layers, inputs, weights, biases, pooled, precision)
+        fused: Tensor = _module("lanes").fused_layers(layers, inputs, weights, biases, precision)
         return fused
-    return reference.fused_layers(layers, inputs, weights, biases, pooled)
+    return reference.fused_layers(layers, inputs, weights, biases)
 
 
 def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
@@ -87,7 +85,7 @@ def convolved(
     if images.dtype in DTYPES and _runs_triton(images):
         bias = weights.new_zeros(len(weights)) if torch.is_grad_enabled() else None  # gradients want one
         precision = "tf32" if tf32 else "float32"
-        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [bias], False, precision)
+        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [bias], precision)
         return fused
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from fedade.kernels.launch import Epilogue, image_of, input_gradient, mean_gradient, weight_gradient
+from fedade.kernels.launch import Epilogue, image_of, input_gradient, weight_gradient
 from fedade.kernels.layer import Layer
 from fedade.kernels.second_stream import SecondStream
 
@@ -37,20 +37,14 @@ def layer_gradients(
     images: Sequence[Tensor],
     weights: Sequence[Tensor],
     gradient: Tensor,
-    pooled: bool,
     precision: str,
 ) -> tuple[Gradients, Gradients, Gradients]:
-    """Gradients of the inputs, the packed weights and the biases, None where not needed; all with every lane.
-
-    `gradient` is that of the last output, or of its mean over the image plane if `pooled`.
-    """
+    """Gradients of the inputs, the packed weights and the biases, None where not needed; all with every lane."""
     inputs = len(images) - len(layers)
     wanted = _wanted(layers, needed)
     lanes = max(len(tensor) for tensor in (*images, *weights, gradient))
     arrived: list[Arrived | None] = [None] * len(images)
-    every_lane = gradient.expand(lanes, *gradient.shape[1:])
-    relu = layers[-1].relu
-    arrived[-1] = Arrived(mean_gradient(every_lane, images[-1], relu), gated=relu) if pooled else Arrived(every_lane)
+    arrived[-1] = Arrived(gradient.expand(lanes, *gradient.shape[1:]))
     of_weights: Gradients = [None] * len(layers)
     of_biases: Gradients = [None] * len(layers)
     second = SecondStream(gradient.device)

@@ -28,12 +28,11 @@ CHANNEL_MULTIPLE = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """The structure of a chain: its layers, how many inputs it has, whether it ends with the mean over the image plane,
-    the precision of its products, and whether layers' outputs are kept for gradients."""
+    """The structure of a chain: its layers, how many inputs it has, the precision of its products, and whether layers'
+    outputs are kept for gradients."""
 
     layers: tuple[Layer, ...]
     inputs: int
-    pooled: bool
     precision: str
     kept: bool
 
@@ -62,7 +61,6 @@ def fused_layers(
     inputs: Sequence[Tensor],
     weights: Sequence[Tensor],
     biases: Sequence[Tensor | None],
-    pooled: bool,
     precision: str,
 ) -> Tensor:
     """What the last layer gives for one client and images `[samples, channels, height, width]`."""
@@ -73,11 +71,10 @@ def fused_layers(
         weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
     ]
     kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
-    plan = Plan(tuple(layers), len(inputs), pooled, precision, kept=torch.is_grad_enabled())
+    plan = Plan(tuple(layers), len(inputs), precision, kept=torch.is_grad_enabled())
     offsets = [None if bias is None else bias[None] for bias in biases]
     results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *offsets)
-    result = results[0].squeeze(0)
-    return result if pooled else result.permute(0, 3, 1, 2)
+    return results[0].squeeze(0).permute(0, 3, 1, 2)
 
 
 class LayerChain(Function):
@@ -100,11 +97,8 @@ class LayerChain(Function):
             second.join()
             for unused in () if plan.kept else plan.unused_after(index):
                 images[unused] = None
-        outputs = images[plan.inputs :]
-        result = outputs[-1].mean((2, 3), dtype=torch.float32) if plan.pooled else outputs[-1]
-        if not plan.kept:
-            return (result,)
-        return result, *(outputs if plan.pooled else outputs[:-1]), *packed
+        *outputs, result = images[plan.inputs :]
+        return (result, *outputs, *packed) if plan.kept else (result,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -118,7 +112,7 @@ class LayerChain(Function):
         ctx.kinds = [(len(tensor), tensor.dtype) for tensor in tensors]
         ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors[: plan.inputs], *outputs, *(() if plan.pooled else (result,)), *packed)
+        ctx.save_for_backward(*tensors[: plan.inputs], *outputs, result, *packed)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -165,9 +159,7 @@ class LayerChainGradient(LaneGradient):
         """One gradient per tensor that needs one, each with all lanes."""
         inputs, outputs, weights = plan.parts(saved)
         images = [image.contiguous() for image in (*inputs, *outputs)]
-        results = layer_gradients(
-            plan.layers, plan.parts(needed), images, weights, gradient, plan.pooled, plan.precision
-        )
+        results = layer_gradients(plan.layers, plan.parts(needed), images, weights, gradient, plan.precision)
         return tuple(result for part in results for result in part if result is not None)
 
     @staticmethod

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedade.kernels.geometry import Image, Window, forward_window, input_gradient_window
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
-from fedade.kernels.reductions import spread_mean_gradient, sum_of_partials, sums_of_pieces
+from fedade.kernels.reductions import sum_of_partials, sums_of_pieces
 from fedade.kernels.tilings import (
     SplitTiling,
     Tiling,
@@ -33,7 +33,6 @@ made of products of bf16; three of them are better than one of tf32.
 """
 SUM_SPLITS, SUM_BLOCK = 16, 2048
 """Splits at most, and numbers in all, that are summed at a time."""
-SPREAD_BLOCK = 2048
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
 """Rows that one program sums, and numbers that it reads at a time."""
 
@@ -169,23 +168,6 @@ def _sums_per_channel(images: Tensor) -> Tensor:
         BLOCK_CHANNELS=block,
     )
     return sums.sum(1)
-
-
-def mean_gradient(gradient: Tensor, output: Tensor, rectified: bool) -> Tensor:
-    """Gradient with respect to an output before its relu, if it had one, from that of its mean over the image plane."""
-    result = room(output, (len(gradient), *output.shape[1:]))
-    image = image_of(output)
-    launch(spread_mean_gradient, _blocks(result.numel(), SPREAD_BLOCK))(
-        gradient.contiguous(),
-        _every_lane(output, len(gradient)),
-        result,
-        result.numel(),
-        PLANE=image.height * image.width,
-        CHANNELS=image.channels,
-        GATED=rectified,
-        BLOCK=SPREAD_BLOCK,
-    )
-    return result
 
 
 def image_of(images: Tensor) -> Image:

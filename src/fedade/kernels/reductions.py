@@ -1,5 +1,5 @@
 # ruff: noqa: N803, N806 - Triton's compile-time constants are written as constants
-"""Triton kernels around the products (`fedade.kernels.products`): sums of their parts, and means."""
+"""Triton kernels around the products (`fedade.kernels.products`): sums of their parts."""
 
 import triton
 import triton.language as tl
@@ -39,21 +39,6 @@ def sum_of_partials(
             pieces = tl.load(rows[:, None] + (place + output * step)[None, :], mask=mask, other=0.0)
             result += tl.sum(pieces, axis=0)
     tl.store(total + lane * (WEIGHTS + BIASES) + element, result, mask=exists)
-
-
-@triton.jit(do_not_specialize=["numbers"])
-def spread_mean_gradient(
-    gradient, gate, output, numbers,
-    PLANE: tl.constexpr, CHANNELS: tl.constexpr, GATED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """output[sample, pixel, channel] = gradient[sample, channel] / PLANE, where gate > 0 if GATED."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    exists = place < numbers
-    sample = place // (PLANE * CHANNELS)
-    value = tl.load(gradient + sample * CHANNELS + place % CHANNELS, mask=exists, other=0.0).to(tl.float32) / PLANE
-    if GATED:
-        value = tl.where(tl.load(gate + place, mask=exists, other=0.0) > 0, value, 0.0)
-    tl.store(output + place, value.to(output.dtype.element_ty), mask=exists)
 
 
 @triton.jit(do_not_specialize=["number", "pieces"])

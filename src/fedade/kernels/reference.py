@@ -43,19 +43,14 @@ def dense_weights(weights: Tensor, layer: Layer) -> Tensor:
 
 
 def fused_layers(
-    layers: Sequence[Layer],
-    inputs: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    pooled: bool = False,
+    layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """The output of the last layer (see `Layer`), or its mean over the image plane, in float32 at least."""
+    """The output of the last layer (see `Layer`)."""
     tensors = list(inputs)
     for layer, weight, bias in zip(layers, weights, biases, strict=True):
         residual = None if layer.residual is None else tensors[layer.residual]
         tensors.append(fused_convolution(tensors[layer.source], weight, bias, residual, layer))
-    last = tensors[-1]
-    return last.mean((2, 3), dtype=torch.promote_types(last.dtype, torch.float32)) if pooled else last
+    return tensors[-1]
 
 
 def channel_moments(images: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from fedade.core.network import Network
 from fedade.models.batch_norm import name_batch_norms
 from fedade.models.foreign import imported_parts, timm_parts
 from fedade.models.image import Columns, Pixels, mlp_body, resnet18_body, resnet_3block_body, small_cnn_body
-from fedade.models.traced import ForeignBody
+from fedade.models.traced import TracedBody
 
 Body = Callable[[int], tuple[nn.Module, int]]
 """From the number of channels, or of a table's columns, to a body and its feature size."""
@@ -37,13 +37,10 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, first: nn.M
     with torch.random.fork_rng(devices=[]):
         torch.random.manual_seed(seed)  # PyTorch's initialisers take no generator
         body, head = _parts(name, input_shape[0], num_classes)
-    if name in MODELS:
-        body = nn.Sequential(first, body)
-    else:
-        body = ForeignBody(first, body)
-        body.eval().trace(torch.zeros((2, *input_shape)))
-    name_batch_norms(body, "body")
-    return Network(name, body.eval(), head.eval())
+    traced = TracedBody(first, body).eval()
+    traced.trace(torch.zeros((2, *input_shape)))
+    name_batch_norms(traced, "body")
+    return Network(name, traced, head.eval())
 
 
 def standardising(mean: Sequence[float], deviation: Sequence[float], input_shape: tuple[int, ...]) -> nn.Module:

@@ -4,7 +4,8 @@ products are in the precision of the pass, too."""
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,10 +13,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
-from fedade.core.normalisation import current_pass
-from fedade.kernels import Affine, convolved, fused_layers, layer_norm, runs_fused
+from fedade.core.normalisation import Frozen, current_pass
+from fedade.kernels import Affine, Layer, convolved, fused_layers, layer_norm, runs_fused
 from fedade.models.batch_norm import applied
-from fedade.models.convolving import statistics_are_fixed
 from fedade.models.recognising import RecognisedLayer
 
 _PRODUCTS = frozenset({
@@ -48,12 +48,25 @@ class FusedChain:
         return self.layers[0].of_tokens
 
     def reads(self) -> list[fx.Node]:
-        inside = {layer.output for layer in self.layers}
-        return list(dict.fromkeys(node for layer in self.layers for node in layer.reads() if node not in inside))
+        return self._numbered[0]
+
+    @cached_property
+    def _numbered(self) -> tuple[list[fx.Node], list[Layer]]:
+        """What the layers read from outside, and the layers as kernels know them, of tensors with numbers."""
+        inside = {layer.output: place for place, layer in enumerate(self.layers)}
+        given = list(dict.fromkeys(node for layer in self.layers for node in layer.reads() if node not in inside))
+        number: dict[fx.Node | None, int] = {node: place for place, node in enumerate((*given, *inside))}
+        return given, [layer.reading(number[layer.source], number.get(layer.residual)) for layer in self.layers]
+
+    @cached_property
+    def _in_order(self) -> list[tuple[RecognisedLayer, bool]]:
+        """Where layers are normalised and where they end, in the order of the graph."""
+        places = [(when, ends, layer) for layer in self.layers for ends, when in enumerate(layer.places)]
+        return [(layer, bool(ends)) for _, ends, layer in sorted(places, key=lambda place: place[:2])]
 
     def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
-        precision, given = current_pass().precision, self.reads()
-        if not self.of_tokens and not statistics_are_fixed(module):
+        precision, (given, layers) = current_pass().precision, self._numbered
+        if not self.of_tokens and not isinstance(current_pass().normalisation, Frozen):
             return self._one_by_one(module, {node: values[node] for node in given})
         images = [values[node].to(torch.bfloat16) if precision == "bf16" else values[node] for node in given]
         shape = images[0].shape
@@ -61,9 +74,6 @@ class FusedChain:
             return self._products(module, {node: values[node] for node in given})
         if self.of_tokens:  # as images of one row
             images = [one.reshape(len(one), 1, -1, one.shape[-1]).permute(0, 3, 1, 2) for one in images]
-        nodes: tuple[fx.Node | None, ...] = *given, *(layer.output for layer in self.layers)
-        number = {node: place for place, node in enumerate(nodes)}
-        layers = [layer.reading(number[layer.source], number.get(layer.residual)) for layer in self.layers]
         weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
         result = fused_layers(layers, images, weights, biases, tf32=precision == "tf32")
         return result.permute(0, 2, 3, 1).reshape(*shape[:-1], -1) if self.of_tokens else result
@@ -87,32 +97,28 @@ class FusedChain:
             return value.to(torch.bfloat16) if precision == "bf16" else value
 
         def convolution(
-            layer: RecognisedLayer, bias: Tensor | None, weight: Tensor, added: Tensor | None = None
+            layer: RecognisedLayer, weight: Tensor, bias: Tensor | None, added: Tensor | None = None, relu: bool = False
         ) -> Tensor:
             images, tf32 = [read(layer.source)], precision == "tf32"
-            if bias is None and added is None and not layer.relu:
+            if bias is None and added is None and not relu:
                 return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
-            one = layer.reading(0, None if added is None else 1)
+            one = Layer(0, layer.stride, None if added is None else 1, relu, layer.groups, layer.dilation)
             images += [] if added is None else [added]
             offset = weight.new_zeros(len(weight)) if bias is None else bias
             return fused_layers([one], images, [weight], [offset], tf32=tf32)
 
         begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
-        for _, ends, place in sorted(
-            (when, ends, place) for place, layer in enumerate(self.layers) for ends, when in enumerate(layer.places)
-        ):
-            layer = self.layers[place]
+        for layer, ends in self._in_order:
+            added = None if layer.residual is None or not ends else read(layer.residual)
+            if layer.output in begun:
+                values[layer.output] = applied(*begun.pop(layer.output), added, layer.relu)
+                continue
             weight, bias, norm = layer.weights.apart(module)
-            if not ends and norm is not None:
-                hidden = convolution(replace(layer, relu=False), bias, weight)
+            if norm is not None:
+                hidden = convolution(layer, weight, bias)
                 begun[layer.output] = hidden, norm.affine(hidden)
             elif ends:
-                added = None if layer.residual is None else read(layer.residual)
-                values[layer.output] = (
-                    applied(*begun.pop(layer.output), added, layer.relu)
-                    if layer.output in begun
-                    else convolution(layer, bias, weight, added)
-                )
+                values[layer.output] = convolution(layer, weight, bias, added, layer.relu)
         return values[self.output]
 
 

@@ -4,12 +4,12 @@ what is stored."""
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedade.core.normalisation import current_pass
 from fedade.kernels import normalised_pixels
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.convolving import BasicBlock, GlobalAverage, Layers, convolution
 
 WIDTH = 64
 
@@ -50,6 +50,38 @@ class Pixels(UnitImages):
         return normalised_pixels(pixels, self.mean.flatten(), self.deviation.flatten(), dtype)
 
 
+class GlobalAverage(nn.Module):
+    """Mean over the image plane: `[n, c, h, w]` to `[n, c]`."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.mean((-2, -1), dtype=torch.float32 if inputs.dtype is torch.bfloat16 else None)
+
+
+def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Conv2d:
+    """Without bias; it keeps the size, up to its stride."""
+    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut (He et al., 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = convolution(inputs, outputs, stride=stride)
+        self.norm1 = BatchNorm(outputs)
+        self.conv2 = convolution(outputs, outputs)
+        self.norm2 = BatchNorm(outputs)
+        self.shortcut: nn.Module = (
+            nn.Identity()
+            if stride == 1 and inputs == outputs
+            else nn.Sequential(convolution(inputs, outputs, 1, stride), BatchNorm(outputs))
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = F.relu(self.norm1(self.conv1(inputs)))
+        return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
+
+
 def mlp_body(features: int) -> tuple[nn.Module, int]:
     """Two layers of 64 units with BatchNorm, for tables."""
     first = nn.Linear(features, WIDTH), BatchNorm(WIDTH), nn.ReLU()
@@ -58,7 +90,7 @@ def mlp_body(features: int) -> tuple[nn.Module, int]:
 
 def resnet_3block_body(channels: int) -> tuple[nn.Module, int]:
     """CIFAR networks of the paper: blocks of 32, 64 and 128 channels, about 0.3 M parameters."""
-    body = Layers(
+    body = nn.Sequential(
         convolution(channels, 32),
         BatchNorm(32),
         nn.ReLU(),
@@ -75,13 +107,13 @@ def resnet18_body(channels: int) -> tuple[nn.Module, int]:
     blocks = [BasicBlock(64, 64), BasicBlock(64, 64)]
     for width in (128, 256, 512):
         blocks += [BasicBlock(width // 2, width, stride=2), BasicBlock(width, width)]
-    body = Layers(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
+    body = nn.Sequential(convolution(channels, 64), BatchNorm(64), nn.ReLU(), *blocks, GlobalAverage())
     return body, 512
 
 
 def small_cnn_body(channels: int, width: int = 16) -> tuple[nn.Module, int]:
     """A stem, one residual block and 2x2 average pooling, for images of 8 to 16 pixels."""
-    body = Layers(
+    body = nn.Sequential(
         convolution(channels, width, stride=2),
         BatchNorm(width),
         nn.ReLU(),

@@ -1,20 +1,33 @@
-"""Networks from elsewhere, by the fused convolutions where these know their layers.
+"""Any network, by the fused convolutions where these know its layers.
 
 `torch.fx` writes a module's pass down as a graph. Where normalisation has fixed statistics, a convolution, the
 normalisation after it, a sum and a relu are one `Layer`, and layers that follow one another are one call. What is not
 recognised runs as it is, in the same precision. The module itself is never changed: a plan says how its parts run.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from fedade.core.normalisation import PassContext, making_pass
 from fedade.kernels import runs_fused
+from fedade.models.batch_norm import BatchNorm
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
-from fedade.models.recognising import RecognisedLayer, graph_of, is_token_norm, recognised_layers, unknown, writes_input
+from fedade.models.image import GlobalAverage
+from fedade.models.recognising import (
+    RecognisedLayer,
+    is_token_norm,
+    leave_out_identities,
+    recognised_layers,
+    unknown,
+    writes_input,
+)
 
 Step = fx.Node | FusedChain | TokenNorm
 ROUNDING = 1e-3
@@ -33,8 +46,7 @@ class TracedPass:
         return self  # it holds names and numbers, no tensors
 
     def run(self, module: nn.Module, inputs: Tensor) -> Any:
-        interpreter, values = fx.Interpreter(module, graph=self.graph), dict[fx.Node, Any]()
-        given = iter((inputs,))
+        values, given = dict[fx.Node, Any](), iter((inputs,))
         for place, step in enumerate(self.steps):
             if isinstance(step, FusedChain | TokenNorm):
                 values[step.output] = step.run(module, values)
@@ -43,11 +55,10 @@ class TracedPass:
             else:
                 arguments = fx.node.map_arg(step.args, values.__getitem__)
                 keywords = fx.node.map_arg(step.kwargs, values.__getitem__)
-                with in_precision():
-                    result = getattr(interpreter, step.op)(step.target, arguments, keywords)
                 if step.op == "output":
-                    return result
-                values[step] = result
+                    return arguments[0]
+                with in_precision():
+                    values[step] = _run(step, module, arguments, keywords)
             for node in self.unused_after.get(place, ()):
                 del values[node]
         raise AssertionError("a graph ends with its output")
@@ -63,8 +74,8 @@ class TracedPass:
         return [str(node.target) for node in nodes if node.op == "call_module"]
 
 
-class ForeignBody(nn.Sequential):
-    """A first layer that standardises inputs, and the body of a network from elsewhere."""
+class TracedBody(nn.Sequential):
+    """A first layer that standardises inputs, and the body of any network."""
 
     plan: TracedPass | None = None
     not_traced = ""
@@ -83,7 +94,7 @@ class ForeignBody(nn.Sequential):
 def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
     """The pass of a module over such inputs; or None, and why: it cannot be written down, or none of its layers is
     known. A trace holds for the way that one pass took. Where it does not give what the module gives, it is dropped."""
-    with torch.no_grad():
+    with torch.no_grad(), making_pass(PassContext(native=False)):
         try:
             graph = graph_of(module, inputs)
             steps = tuple(_in_chains(graph, module))
@@ -110,17 +121,57 @@ def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
     """Names of the convolutions and matrix products of a body that run fused, and of those that run as they are."""
     plan = getattr(body, "plan", None)
     fused = {*plan.fused_modules()} if isinstance(plan, TracedPass) else set()
-    inner = body[1] if isinstance(body, ForeignBody) else body
+    inner = body[1] if isinstance(body, TracedBody) else body
     names = [name for name, part in inner.named_modules() if isinstance(part, nn.Conv2d | nn.Linear)]
-    ours = not isinstance(body, ForeignBody)  # our own networks are written in fused layers
-    known = {name for name in names if name in fused or (ours and isinstance(inner.get_submodule(name), nn.Conv2d))}
-    return [name for name in names if name in known], [name for name in names if name not in known]
+    return [name for name in names if name in fused], [name for name in names if name not in fused]
 
 
 def why_as_it_is(body: nn.Module, name: str) -> str:
     """Why a layer of a body is not fused."""
-    part = (body[1] if isinstance(body, ForeignBody) else body).get_submodule(name)
+    part = (body[1] if isinstance(body, TracedBody) else body).get_submodule(name)
     return (unknown(part) or "not traced") if isinstance(part, nn.Conv2d) else "a product of matrices"
+
+
+class _Tracer(fx.Tracer):
+    """While it traces, PyTorch sends it what any module of the process is asked; other threads get answers."""
+
+    one_at_a_time = Lock()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = get_ident()
+
+    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(module, BatchNorm | GlobalAverage) or super().is_leaf_module(module, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        ours = get_ident() == self.thread
+        return super().call_module(m, forward, args, kwargs) if ours else forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        ours = get_ident() == self.thread
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if ours else attr_val
+
+
+class _Shapes(fx.Interpreter):
+    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, Tensor):
+            n.meta["shape"] = tuple(result.shape)
+        return result
+
+
+def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
+    with _Tracer.one_at_a_time:
+        graph = _Tracer().trace(module)
+    owner = fx.GraphModule(module, graph)
+    graph.eliminate_dead_code()
+    leave_out_identities(graph, module)
+    _Shapes(owner).run(inputs)
+    graph.owning_module = None  # a graph outlives the tensors that it was traced with
+    return graph
 
 
 def rounds_to(ours: Any, theirs: Any) -> bool:
@@ -128,6 +179,16 @@ def rounds_to(ours: Any, theirs: Any) -> bool:
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor) or ours.shape != theirs.shape:
         return False
     return torch.allclose(ours, theirs, 0, ROUNDING * float(theirs.abs().max()))
+
+
+def _run(node: fx.Node, module: nn.Module, arguments: Any, keywords: Any) -> Any:
+    """As `fx.Interpreter` does, which looks through the whole module before it begins."""
+    if callable(node.target):
+        return node.target(*arguments, **keywords)
+    if node.op == "call_method":
+        return getattr(arguments[0], node.target)(*arguments[1:], **keywords)
+    found = attrgetter(node.target)(module)
+    return found(*arguments, **keywords) if node.op == "call_module" else found
 
 
 def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:

@@ -21,23 +21,8 @@ from fedade.core.network import Network
 from fedade.core.scenario import Batch, Scenario
 from fedade.core.seeds import Seeds
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.convolving import BasicBlock, Convolution
 from fedade.parts.rates import RateBounds
 from fedade.speed.workload import Work
-
-
-class PlainBlock(nn.Module):
-    """A residual block as it is usually written."""
-
-    def __init__(self, block: BasicBlock) -> None:
-        super().__init__()
-        self.conv1, self.norm1 = plainly(block.conv1), plainly(block.norm1)
-        self.conv2, self.norm2 = plainly(block.conv2), plainly(block.norm2)
-        self.shortcut = plainly(block.shortcut)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = F.relu(self.norm1(self.conv1(inputs)))
-        return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
 
 
 class PlainModel(nn.Module):
@@ -176,14 +161,9 @@ def _descend(model: PlainModel, parameters: Iterable[nn.Parameter], inputs: Tens
 
 
 def plainly(module: nn.Module) -> nn.Module:
-    """The same layers, each by itself and PyTorch's own, with fresh tensors."""
+    """The same layers, each by itself and PyTorch's own."""
     if isinstance(module, BatchNorm):
         return nn.BatchNorm2d(len(module.weight), module.eps, module.momentum)
-    if isinstance(module, Convolution):
-        size, stride, padding = module.kernel_size[0], module.stride[0], int(module.padding[0])
-        return nn.Conv2d(module.in_channels, module.out_channels, size, stride, padding, bias=False)
-    if isinstance(module, BasicBlock):
-        return PlainBlock(module)
     if isinstance(module, nn.Sequential):
         return nn.Sequential(*(plainly(child) for child in module))
     plain = deepcopy(module)

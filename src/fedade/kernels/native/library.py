@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.core.normalisation import current_pass
 from fedade.core.paths import cache_dir
 
 SOURCE = Path(__file__).with_name("convolution.cpp")
@@ -34,7 +35,9 @@ SIGNATURES: dict[str, list[type]] = {
 
 
 def native() -> ctypes.CDLL | None:
-    """The compiled functions; None, with one warning, where they cannot be had."""
+    """The compiled functions; None, with one warning, where they cannot be had, and where a pass does without."""
+    if not current_pass().native:
+        return None
     with _LOADING:
         return _loaded()
 
