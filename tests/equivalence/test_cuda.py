@@ -60,8 +60,8 @@ def test_captured_federations_are_loops_on_a_cpu(scenarios, name):
         own = plain.beginning()
         rows, expected = collect(pending, number), collect(list(plain.advance(own)))
         for column, values in expected.items():
-            # Rounding turns a tie now and then, which moves an accuracy by one sample.
-            limit = 0.11 if column.startswith("accuracy") else 2e-2
+            # Rounding turns a tie now and then, and lifts a confidence over the edge of a bin: by one sample.
+            limit = {"accuracy": 0.11, "confidence": 1.01 if values.ndim > 1 else 2e-2}.get(column.split("_")[0], 2e-2)
             np.testing.assert_allclose(rows[column], values, atol=limit, rtol=2e-2, err_msg=column)
         ones = tree.leaves((tree.take(world.clients, number), tree.take(world.server, number)))
         others = tree.leaves((tree.take(own.clients, 0), tree.take(own.server, 0)))
