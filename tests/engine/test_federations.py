@@ -64,6 +64,23 @@ def test_federations_side_by_side_replay_rates_of_their_own(scenario_factory):
             np.testing.assert_allclose(together["learning_rate"], np.mean(measured[1]), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", sorted(name for name in METHODS if quick(name, QUICKER).rates))
+def test_federations_side_by_side_have_rates_of_their_own(scenario_factory, name):
+    slow, scenario = quick(name, QUICKER), scenario_factory(num_clients=4, num_timesteps=2, samples=10)
+    fast = slow.at_rates({which: 3 * rate for which, rate in slow.rates.items()})
+    maps = Maps(Vectorised(), Vectorised(), Vectorised())
+    together, world = rows_and_world(
+        clock_of(slow, scenario, 0, maps, more_federations=(Federation(scenario, Seeds(0), fast),))
+    )
+    for number, method in enumerate((slow, fast)):
+        (alone,), own = rows_and_world(clock_of(method, scenario, 0))
+        if "learning_rate" in alone:
+            np.testing.assert_allclose(together[number]["learning_rate"], alone["learning_rate"], rtol=1e-5)
+        ones, others = (tree.leaves(tree.take(*place)) for place in ((world.clients, number), (own.clients, 0)))
+        for one, other in zip(ones, others, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
+
+
 def test_a_state_in_files_is_the_same_state(scenario_factory, tmp_path):
     scenario = scenario_factory()
     kept = clock_of(quick("fed-ade"), scenario, 0)

@@ -85,6 +85,22 @@ def test_replaying_is_running_bit_for_bit(scenarios, name):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("name", ["fed-ade", "fed-ccfa", "fed-poe", "uda", "unida", "tent"])
+def test_rates_that_are_tried_side_by_side_are_those_of_each_alone(scenarios, name):
+    set_multiplication("float32")
+    slow, maps = quick(name), Maps(Vectorised(), Vectorised(), Vectorised())
+    fast = slow.at_rates({which: 3 * rate for which, rate in slow.rates.items()})
+    further = (Federation(scenarios["cuda"], Seeds(0), fast),)
+    captured = Captured(compile_side_by_side)
+    clock = Clock(slow, scenarios["cuda"], Rounds(3, 0.5), Seeds(0), maps, more_federations=further, execution=captured)
+    pending = list(clock.advance(clock.beginning()))
+    for number, method in enumerate((slow, fast)):
+        alone = Clock(method, scenarios["cpu"], Rounds(3, 0.5), Seeds(0), Maps(loop, loop))
+        rows, expected = collect(pending, number), collect(list(alone.advance(alone.beginning())))
+        np.testing.assert_allclose(rows["learning_rate"], expected["learning_rate"], rtol=2e-2)
+        np.testing.assert_allclose(rows["nll"], expected["nll"], rtol=2e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_less_precise_products_move_accuracy_little(scenarios, precision):
     scenario = scenarios["cuda"]

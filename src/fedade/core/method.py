@@ -6,8 +6,9 @@ never looks inside them.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal, Self
 
 from torch import Tensor
 from typing_extensions import TypeVar
@@ -103,6 +104,20 @@ class Method(StrictSettings, ABC, Generic[State]):
     def reads_reference_features(self) -> bool:
         """Whether clients ask for the deployed body's features of their labelled data, which are then made once."""
         return False
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The numbers of its setting `rate` or `learning_rate`, where it has one."""
+        settings = dict(self)
+        found = dict(settings["rate"]) if isinstance(settings.get("rate"), StrictSettings) else settings
+        return {name: found[name] for name in ("low", "mid", "high", "learning_rate") if found.get(name) is not None}
+
+    def at_rates(self, rates: Mapping[str, float | Tensor]) -> Self:
+        """The same method at other rates: where these are tensors, it is for methods that are run and not stored."""
+        if "learning_rate" in rates:
+            return self.model_copy(update=rates)
+        bounds: StrictSettings = dict(self)["rate"]
+        return self.model_copy(update={"rate": bounds.model_copy(update=rates)})
 
     @abstractmethod
     def begin(self, ctx: ClientContext) -> State:

@@ -32,8 +32,7 @@ class Federation(NamedTuple):
     scenario: Scenario
     seeds: Seeds
     method: Method | None = None
-    """What makes its first states, where that is not the clock's: a method with the same steps that differs only in
-    what its clients begin with."""
+    """Where that is not the clock's: one that differs only in what its clients begin with, and in its rates."""
 
 
 @dataclass
@@ -224,8 +223,19 @@ class Clock:
         keys = to_device(self._keys("observe", clients, timestep=timestep), device)
         read = drawn.features if self.method.reads_deployed_features(deployment) else None
         features = read(deployment) if read is not None else ()
-        references = self._reference_rows(clients, device)
-        return StepBatch(drawn.inputs, drawn.labels, drawn.prior, times, keys, features, references)
+        known = features, self._reference_rows(clients, device), self._rates(clients.shape, device)
+        return StepBatch(drawn.inputs, drawn.labels, drawn.prior, times, keys, *known)
+
+    def _rates(self, shape: tuple[int, ...], device: torch.device) -> dict[str, Tensor] | tuple[()]:
+        """Of every client, `[F, A]`, where federations have different ones."""
+        rates = [(federation.method or self.method).rates for federation in self.federations]
+        if all(own == rates[0] for own in rates):
+            return ()
+        like = self.scenario.deployment.source_prior
+        return {
+            name: torch.tensor([own[name] for own in rates], dtype=like.dtype, device=device)[:, None].expand(shape)
+            for name in rates[0]
+        }
 
     def _labelled(self) -> tuple[Reference | None, Tensor | None]:
         """What clients' labelled data are rows of, and its features where the method asks for them."""

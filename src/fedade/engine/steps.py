@@ -5,7 +5,7 @@ graph. Clients are those that are awake in the timestep, along the leading axis.
 functions: what all clients share is closed over, and only tensors are mapped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -52,6 +52,8 @@ class StepBatch(NamedTuple):
     """What the deployed body makes of the inputs, where that is known."""
     references: Tensor | tuple[()] = ()
     """Rows of the client's own labelled data, where it has any, `[m]`."""
+    rates: Mapping[str, Tensor] | tuple[()] = ()
+    """`Method.rates` of the client's federation, where federations have different ones."""
 
 
 class Scores(NamedTuple):
@@ -89,7 +91,7 @@ class Steps:
 
     def score(self, clients: Tree, shared: Shared, batch: StepBatch) -> Scores:
         def score(state: Tree, own: StepBatch) -> Scores:
-            return self._last_scores(self._scoring(shared, own), state, own.labels)
+            return _last_scores(self._method_of(own), self._scoring(shared, own), state, own.labels)
 
         scores: Scores = self.maps.forward(score, clients, batch)
         return scores
@@ -97,19 +99,19 @@ class Steps:
     def observe(self, clients: Tree, shared: Shared, batch: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
         """New states and plans of the timestep, and the scores before; and after, of a method without rounds. In one
         call, because a pass that both need is then made once."""
-        method, counter = self.method, PassCounter()
+        counter = PassCounter()
 
         def score_and_observe(state: Tree, own: StepBatch) -> tuple[Tree, Tree, tuple[Scores, ...]]:
             counter.add_call()
-            scoring = self._scoring(shared, own)
+            method, scoring = self._method_of(own), self._scoring(shared, own)
             before = _scores_of(method.predict(scoring, state), own.labels)
             moved, plan, after = observed(method, scoring, state, self._truth(own), counter)
             if method.has_rounds:
                 return moved, plan, (before,)
-            return moved, plan, (before, self._last_scores(after, moved, own.labels))
+            return moved, plan, (before, _last_scores(method, after, moved, own.labels))
 
         # A method without rounds does all its training here.
-        client_map = self.maps.forward if method.has_rounds else self.maps.update
+        client_map = self.maps.forward if self.method.has_rounds else self.maps.update
         outcome: tuple[Tree, Tree, tuple[Scores, ...]] = client_map(score_and_observe, clients, batch)
         self.observe_passes = counter.per_client
         return outcome
@@ -125,12 +127,12 @@ class Steps:
         sizes: Tensor,
     ) -> tuple[Tree, Tree, Shared]:
         """One round of some rows, whose states and plans are written in place, and what is broadcast after it."""
-        method, before, after = self._federated, PassCounter(), PassCounter()
+        method, before, after = self._federated(), PassCounter(), PassCounter()
         states, planned, seen = tree.take((clients, plans, batch._replace(features=())), participants)
         seen = seen._replace(key=keys)
 
         def train(state: Tree, plan: Tree, own: StepBatch) -> tuple[Tree, Tree, Tree]:
-            return method.local_round(self._in_round(before, own, shared), state, plan)
+            return self._federated(own).local_round(self._in_round(before, own, shared), state, plan)
 
         moved, planned, uplinks = self.maps.update(train, states, planned, seen)
         broadcast, downlinks = method.aggregate(self.deployment, shared, uplinks, sizes)
@@ -152,9 +154,12 @@ class Steps:
         self.personalise_passes = counter.per_client
         return moved
 
-    @property
-    def _federated(self) -> FederatedMethod:
-        method = with_rounds(self.method)
+    def _method_of(self, own: StepBatch) -> Method:
+        """The method at the rates of the client's federation."""
+        return self.method.at_rates(own.rates) if isinstance(own.rates, Mapping) else self.method
+
+    def _federated(self, own: StepBatch | None = None) -> FederatedMethod:
+        method = with_rounds(self.method if own is None else self._method_of(own))
         assert method is not None  # noqa: S101 - the clock asks no other
         return method
 
@@ -162,9 +167,9 @@ class Steps:
         self, counter: PassCounter, shared: Shared, clients: Tree, plans: Tree, batch: StepBatch, downlinks: Tree = ()
     ) -> tuple[Tree, Tree]:
         def personalise(state: Tree, plan: Tree, own: StepBatch, downlink: Tree) -> tuple[Tree, Tree]:
-            return method.personalise(self._in_round(counter, own, shared, downlink), state, plan)
+            return self._federated(own).personalise(self._in_round(counter, own, shared, downlink), state, plan)
 
-        method, client_map = self._federated, self.maps.personal or self.maps.forward
+        client_map = self.maps.personal or self.maps.forward
         moved: tuple[Tree, Tree] = client_map(personalise, clients, plans, batch, downlinks)
         return moved
 
@@ -190,9 +195,10 @@ class Steps:
     def _truth(self, own: StepBatch) -> Truth | None:
         return Truth(own.labels, own.prior) if self.method.card.oracle else None
 
-    def _last_scores(self, ctx: ClientContext, state: Tree, labels: Tensor) -> Scores:
-        probabilities = self.method.predict(ctx, state)
-        return _scores_of(probabilities, labels)._replace(quality=quality(probabilities, labels))
+
+def _last_scores(method: Method, ctx: ClientContext, state: Tree, labels: Tensor) -> Scores:
+    probabilities = method.predict(ctx, state)
+    return _scores_of(probabilities, labels)._replace(quality=quality(probabilities, labels))
 
 
 def _scores_of(probabilities: Tensor, labels: Tensor) -> Scores:

@@ -23,6 +23,7 @@ from fedade.maths.counter import uniform
 from fedade.parts.augmentation import refuse_without_views, views
 from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits, warn_without_batch_norm
 from fedade.parts.optimisers import AdamOptimiser, OptimiserState
+from fedade.parts.rates import constant_rate
 
 _RESTORATION = 100
 """Purpose of the draws that choose weights, beside those of the views."""
@@ -84,7 +85,7 @@ class Cotta(Method[CottaClient]):
         }
         student = _restored(student, source, self.restoration, ctx.key)
         told = {"anchor_confidence": confidence, "averaged_views": unsure.to(confidence.dtype)}
-        plan = {"learning_rate": torch.full_like(confidence, self.learning_rate), **told}
+        plan = {"learning_rate": constant_rate(self.learning_rate, confidence), **told}
         return CottaClient(student, teacher, moments), plan
 
     def predict(self, ctx: ClientContext, state: CottaClient) -> Tensor:

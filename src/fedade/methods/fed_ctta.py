@@ -25,6 +25,7 @@ from fedade.maths.losses import entropy_from_logits
 from fedade.parts.composition import own_model, own_prediction
 from fedade.parts.norm_layers import adaptable, follow, moved
 from fedade.parts.optimisers import AdamOptimiser, Learner
+from fedade.parts.rates import constant_rate
 from fedade.parts.running_norms import own_statistics
 from fedade.parts.similar_clients import distances, mixed, similarity_weights
 
@@ -84,7 +85,7 @@ class FedCtta(FederatedMethod[FedCttaClient, FedCttaUplink]):
 
         slopes, statistics = grad(loss, has_aux=True)(state.learner.own)
         learner = moved(state.learner, slopes, self.optimiser, self.learning_rate)
-        plan = {"learning_rate": torch.full_like(state.rounds, self.learning_rate)}
+        plan = {"learning_rate": constant_rate(self.learning_rate, state.rounds)}
         return state._replace(learner=learner, statistics={**state.statistics, **statistics}), plan
 
     def local_round(

@@ -25,7 +25,7 @@ from fedade.parts import last_layers
 from fedade.parts.objectives import LabelSource
 from fedade.parts.optimisers import WHOLE, Optimiser, OptimiserState, PhaseStates, descend
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.rates import RateBounds
+from fedade.parts.rates import RateBounds, constant_rate
 
 _OTHERS = 2
 """The local and the global model, beside which the bank stands."""
@@ -108,7 +108,7 @@ class FedPoe(FederatedMethod[FedPoeClient, Shared]):
         """Judge the members that predicted, reweight them, take a snapshot if due, step the local model."""
         prior, examination = self._examination(ctx)
         members = self._members(ctx, state, examination.features)
-        rate = torch.full_like(prior[0], self.rate.mid)
+        rate = constant_rate(self.rate.mid, prior[0])
         slots = len(state.drawn)
         local, personal = self._stepped(ctx, state.local, examination, rate, state.states.personal)
         tuned, bank, halves = (last_layers.losses(predicted, examination) for predicted in members)

@@ -4,7 +4,6 @@ Self-training (Lee, 2013) with FedAvg (McMahan et al., 2017). It stands for the 
 which no code and no full description is public. A model that is wrong with confidence teaches itself its errors.
 """
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from fedade.parts.composition import own_prediction, trainable, trainable_person
 from fedade.parts.objectives import labelled_samples
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.participation import Participant, joint_step
-from fedade.parts.rates import RateBounds
+from fedade.parts.rates import RateBounds, constant_rate
 from fedade.parts.training import Training
 
 
@@ -45,7 +44,7 @@ class FedPseudo(FederatedMethod[Participant, Shared]):
     def observe(self, ctx: ClientContext, state: Participant) -> tuple[Participant, Plan]:
         """The plan says which share of the batch is trusted."""
         trusted = confident_labels(self.predict(ctx, state), self.confidence)[1].mean(-1)
-        return state, {"learning_rate": torch.full_like(trusted, self.rate.mid), "trusted": trusted}
+        return state, {"learning_rate": constant_rate(self.rate.mid, trusted), "trusted": trusted}
 
     def local_round(self, ctx: RoundContext, state: Participant, plan: Plan) -> tuple[Participant, Plan, Shared]:
         """Labels from the model as it enters the round, then joint steps on body and head."""

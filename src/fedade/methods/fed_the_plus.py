@@ -27,6 +27,7 @@ from fedade.parts import last_layers
 from fedade.parts.augmentation import refuse_without_views, views
 from fedade.parts.norm_layers import adaptable
 from fedade.parts.optimisers import SGD, WHOLE, AdamOptimiser, Minibatch, descend
+from fedade.parts.rates import constant_rate
 from fedade.parts.training import minibatches
 
 BATCH = 32
@@ -87,7 +88,7 @@ class FedThePlus(FederatedMethod[FedTheClient, Shared]):
         features = last_layers.frozen_features(ctx)
         history = self._histories(features, state)[-1]
         state = FedTheClient(*choose(state.started > 0, state, self._fitted(ctx, state)))
-        plan = {"learning_rate": torch.full_like(history[0], self.learning_rate)}
+        plan = {"learning_rate": constant_rate(self.learning_rate, history[0])}
         return state._replace(history=history, started=torch.ones_like(state.started)), plan
 
     def local_round(self, ctx: RoundContext, state: FedTheClient, plan: Plan) -> tuple[FedTheClient, Plan, Shared]:
@@ -146,7 +147,7 @@ class FedThePlus(FederatedMethod[FedTheClient, Shared]):
         def loss(head: dict[str, Tensor], rows: Minibatch) -> Tensor:
             return cross_entropy(last_layers.classified(deployment, head, features[rows]), labels[rows])
 
-        rate = torch.full_like(features[0, 0], self.learning_rate)
+        rate = constant_rate(self.learning_rate, features[0, 0])
         head, _ = descend(loss, state.head, rate, minibatches(ctx.key, len(labels), range(1), BATCH), SGD, ())
         return state._replace(head=head, own_feature=features.mean(0))
 

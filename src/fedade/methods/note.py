@@ -24,6 +24,7 @@ from fedade.maths.losses import entropy_from_logits
 from fedade.parts import sample_memory
 from fedade.parts.norm_layers import follow, moved, norm_learner
 from fedade.parts.optimisers import AdamOptimiser, Learner
+from fedade.parts.rates import constant_rate
 from fedade.parts.running_norms import InstanceAware, own_statistics
 
 
@@ -65,7 +66,7 @@ class Note(Method[NoteClient]):
         )
         for occasion in occasions:
             state = NoteClient(*choose(occasion.due, self._learned(ctx, state, occasion), state))
-        return state._replace(memory=memory), {"learning_rate": torch.full_like(certain[0], self.learning_rate)}
+        return state._replace(memory=memory), {"learning_rate": constant_rate(self.learning_rate, certain[0])}
 
     def predict(self, ctx: ClientContext, state: NoteClient) -> Tensor:
         model = {**ctx.deployment.parameters, **state.learner.own, **state.statistics}

@@ -12,7 +12,7 @@ from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.parts.composition import own_prediction, trainable
 from fedade.parts.objectives import labelled_samples
 from fedade.parts.optimisers import Learner, Optimiser
-from fedade.parts.rates import RateBounds
+from fedade.parts.rates import RateBounds, constant_rate
 from fedade.parts.training import Training
 
 
@@ -33,7 +33,7 @@ class OracleFinetune(Method[Learner]):
         return Learner(own, self.optimiser.start(own))
 
     def observe(self, ctx: ClientContext, state: Learner) -> tuple[Learner, Plan]:
-        rate = torch.full_like(ctx.prior[0], self.rate.mid, dtype=ctx.deployment.source_prior.dtype)
+        rate = constant_rate(self.rate.mid, ctx.deployment.source_prior[0])
         plan = {"learning_rate": rate}
         objective = labelled_samples(ctx.labels, torch.ones_like(ctx.labels, dtype=rate.dtype))
         training = Training(ctx, objective, plan, self.batch_size, self.optimiser)

@@ -22,6 +22,7 @@ from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
 from fedade.maths.losses import entropy_from_logits
 from fedade.parts.norm_layers import batch_logits, moved, norm_learner, own_batch_logits
 from fedade.parts.optimisers import Learner, MomentumOptimiser
+from fedade.parts.rates import constant_rate
 
 BET_RATE = 1 / (8 * 3**0.5)
 LARGEST_BET = 1.8
@@ -83,7 +84,7 @@ class Poem(Method[PoemClient]):
 
         slopes, warm = grad(loss)(state.learner.own), bettor.samples >= self.warm_up
         learner = moved(state.learner, slopes, self.optimiser, self.learning_rate, warm)
-        plan = {"learning_rate": torch.full_like(sizes[0], self.learning_rate), "entropy": sizes.mean()}
+        plan = {"learning_rate": constant_rate(self.learning_rate, sizes[0]), "entropy": sizes.mean()}
         return PoemClient(learner, bettor), plan
 
     def predict(self, ctx: ClientContext, state: PoemClient) -> Tensor:

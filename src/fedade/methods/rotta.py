@@ -25,6 +25,7 @@ from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.composition import own_prediction
 from fedade.parts.norm_layers import moved, named_statistics, norm_learner
 from fedade.parts.optimisers import AdamOptimiser, Learner
+from fedade.parts.rates import constant_rate
 from fedade.parts.running_norms import Following, own_statistics
 
 
@@ -69,7 +70,7 @@ class Rotta(Method[RottaClient]):
         )
         for occasion in occasions:
             state = RottaClient(*choose(occasion.due, self._learned(ctx, state, occasion), state))
-        plan = {"learning_rate": torch.full_like(surprise[0], self.learning_rate)}
+        plan = {"learning_rate": constant_rate(self.learning_rate, surprise[0])}
         return state._replace(memory=memory), plan
 
     def predict(self, ctx: ClientContext, state: RottaClient) -> Tensor:

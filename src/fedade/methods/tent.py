@@ -16,6 +16,7 @@ from fedade.core.method import Card, ClientContext, Method, Plan
 from fedade.maths.losses import entropy_from_logits
 from fedade.parts.norm_layers import batch_logits, moved, norm_learner, own_batch_logits
 from fedade.parts.optimisers import AdamOptimiser, Learner
+from fedade.parts.rates import constant_rate
 
 
 class Tent(Method[Learner]):
@@ -44,7 +45,7 @@ class Tent(Method[Learner]):
         for _ in range(self.adaptation_steps):
             slopes, entropy = grad(loss, has_aux=True)(state.own)
             state = moved(state, slopes, self.optimiser, self.learning_rate)
-        return state, {"learning_rate": torch.full_like(entropy, self.learning_rate), "entropy": entropy}
+        return state, {"learning_rate": constant_rate(self.learning_rate, entropy), "entropy": entropy}
 
     def predict(self, ctx: ClientContext, state: Learner) -> Tensor:
         return own_batch_logits(ctx, state.own).softmax(-1)

@@ -15,6 +15,7 @@ from fedade.core.split import Parameters
 from fedade.core.tree import choose
 from fedade.parts.composition import trainable
 from fedade.parts.optimisers import Learner, Optimiser
+from fedade.parts.rates import constant_rate
 
 NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
 """Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
@@ -122,7 +123,7 @@ def norm_learner(deployment: Deployment, method: str, optimiser: Optimiser, incl
 def plan_with_reliable(rate: float, reliable: Tensor, like: Tensor) -> Plan:
     """A plan of a fixed rate, with the share of samples `[n]` that a step has used."""
     share = reliable.to(like.dtype).mean()
-    return {"learning_rate": torch.full_like(share, rate), "reliable": share}
+    return {"learning_rate": constant_rate(rate, share), "reliable": share}
 
 
 def masked_mean(values: Tensor, wanted: Tensor) -> Tensor:

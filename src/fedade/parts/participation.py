@@ -4,7 +4,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from fedade.parts.norm_layers import statistics_names
 from fedade.parts.objectives import OBJECTIVES, ObjectiveName
 from fedade.parts.optimisers import Optimiser, PhaseStates
 from fedade.parts.priors import Estimator, batch_prior, refuse_unsafe_inverse
-from fedade.parts.rates import RateBounds
+from fedade.parts.rates import RateBounds, constant_rate
 from fedade.parts.training import ReferenceDraws, Training
 
 _NOTHING: Parameters = MappingProxyType({})
@@ -36,7 +35,7 @@ def phase_states(deployment: Deployment, optimiser: Optimiser) -> PhaseStates:
 def fixed_plan(ctx: ClientContext, rate: float, estimator: Estimator) -> Plan:
     """A plan that ignores every signal: one rate for all, and the prior that the estimated risk needs."""
     prior = batch_prior(ctx, estimator)
-    return {"learning_rate": torch.full_like(prior[0], rate), "prior": prior}
+    return {"learning_rate": constant_rate(rate, prior[0]), "prior": prior}
 
 
 class FixedRateBaseline(FederatedMethod[Participant, Shared]):

@@ -24,6 +24,11 @@ Pace = Literal["adaptive", "low", "mid", "high", "mean", "shuffled"]
 or its rates without their timing."""
 
 
+def constant_rate(rate: float | Tensor, like: Float[Tensor, "*C"]) -> Float[Tensor, "*C"]:
+    """A rate in the form of another number; itself a tensor where rates are tried side by side."""
+    return torch.zeros_like(like) + rate
+
+
 class RateBounds(StrictSettings):
     """η_min, η_max and the paper's middle value (Sec. 6.1, image benchmarks)."""
 
@@ -44,7 +49,7 @@ class RateBounds(StrictSettings):
         """η for a signal: Eq. (eq:eta_map), or a constant (FixLR)."""
         if pace == "adaptive":
             return adaptive_rate(signal, self.low, self.high)
-        return torch.full_like(signal, {"low": self.low, "high": self.high}.get(pace, self.mid))
+        return constant_rate({"low": self.low, "high": self.high}.get(pace, self.mid), signal)
 
 
 class Paces(StrictSettings):

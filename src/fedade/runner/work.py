@@ -1,7 +1,6 @@
 """What one process does: take cells that nobody has, run them, and leave what became of them."""
 
 import json
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
-from fedade.core.scenario import Scenario
 from fedade.core.seeds import Seeds
 from fedade.core.threads import release_memory
 from fedade.core.version import __version__
@@ -27,10 +25,10 @@ from fedade.experiments.settings import Experiment
 from fedade.runner.checkpoints import CheckpointPlace, Checkpoints, discard, reached_timestep
 from fedade.runner.clocks import build_clock, check_precision
 from fedade.runner.store import CellFolder, CellStatus, examine
+from fedade.runner.trying import TrialRunner
 from fedade.scenarios.building import Testbed, build_testbed
 from fedade.scenarios.own_testbed import OwnTestbed
 from fedade.scenarios.settings import ScenarioSettings
-from fedade.tuning.drift import SEED
 from fedade.tuning.searches import TRIALS
 from fedade.tuning.trials import Tuning, fitted, tuned_from_store, tuning_key
 
@@ -149,12 +147,7 @@ class Worker:
         testbed = testbed or self._testbed(experiment)
         alone = experiment.protocol.model_copy(update={"scored_clients": None, "score_fresh": False})
         simulated = experiment.model_copy(update={"protocol": alone})
-
-        def run(candidate: Method, scenario: Scenario) -> trace.Rows:
-            with tempfile.TemporaryDirectory() as folder:
-                clock = build_clock(simulated, [Federation(scenario, Seeds(SEED), candidate)], Path(folder))
-                return collect(list(clock.advance(clock.beginning())))
-
+        run = TrialRunner(simulated, side_by_side=experiment.execution.on_gpu)
         key = tuning_key(method, testbed.deployment.digest, experiment.scenario, alone.model_dump(mode="json"))
         with storage.locked(cache_dir() / "models" / f".calibrating-{key}.lock"):  # others may be found side by side
             title, path = f"calibrating {experiment.entry.method}", cache_dir() / "models" / f"{key}.tuning.json"

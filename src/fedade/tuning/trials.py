@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,8 +30,8 @@ TOLERATED = 0.001
 """Loss of accuracy without any shift."""
 HARM = 3.0
 """How much more than a gain elsewhere a further loss counts."""
-RunTrial = Callable[[Method, Scenario], Rows]
-"""Runs a method through a scenario."""
+RunTrials = Callable[[Sequence[Method], Scenario], Iterable[Rows | FedadeError]]
+"""Runs methods through a scenario, each for itself: its rows, or why there are none."""
 TrialProgress = Callable[[int], None]
 SomeMethod = TypeVar("SomeMethod", bound=Method)
 
@@ -80,12 +80,12 @@ class Tuning:
         return cls(stored["chosen"], trials, stored["source"])
 
 
-def tune(method: Method, scenario: Scenario, run: RunTrial, progress: TrialProgress | None = None) -> Tuning:
+def tune(method: Method, scenario: Scenario, run: RunTrials, progress: TrialProgress | None = None) -> Tuning:
     """Constants that do best on simulated drift, stage by stage; a trial that diverges is lost, not the search."""
     if not is_tunable(method):
         raise FedadeError(f"{type(method).__name__} has no constants to calibrate; set constants to 'set'")
     method = method.model_copy(update={"constants": "set"})
-    deployed = run(Source(), scenario)
+    deployed = _rows_of(Source(), scenario, run)
     best, best_score, trials = method, -math.inf, []
     chosen: Settings = {}
     if isinstance(method, FedAde):
@@ -93,13 +93,9 @@ def tune(method: Method, scenario: Scenario, run: RunTrial, progress: TrialProgr
         chosen = {"signal": signal_range(method, scenario, run)}
         best = method.model_copy(update=chosen)
     for stage in stages(method, scenario):
-        start = best
-        for settings in stage.candidates(start):
-            candidate = start.model_copy(update=settings)
-            try:
-                accuracy, at_rest = _judged(run(candidate, scenario), deployed)
-            except FedadeError:
-                accuracy, at_rest = math.nan, math.nan
+        candidates = [best.model_copy(update=settings) for settings in stage.candidates(best)]
+        for candidate, rows in zip(candidates, run(candidates, scenario), strict=True):
+            accuracy, at_rest = (math.nan,) * 2 if isinstance(rows, FedadeError) else _judged(rows, deployed)
             trials.append(Attempt(_plain({**chosen, **_changes(method, candidate)}), accuracy, at_rest))
             if progress is not None:
                 progress(len(trials))
@@ -116,11 +112,11 @@ def tune(method: Method, scenario: Scenario, run: RunTrial, progress: TrialProgr
     return Tuning(_plain({**chosen, **_changes(method, best)}), tuple(trials), source)
 
 
-def signal_range(method: FedAde, scenario: Scenario, run: RunTrial) -> SignalRange:
+def signal_range(method: FedAde, scenario: Scenario, run: RunTrials) -> SignalRange:
     """Where S lies while nothing moves (below its 95 % quantile), and where while data drift (up to 99 %)."""
     nothing = {"rate": RateBounds(low=0, mid=0, high=0), "paces": Paces(shared=0), "personal_epochs": 0}
     still = method.model_copy(update={**nothing, "personal_step": "all"})
-    resting, drifting = run(still, without_shift(scenario)), run(still, scenario)
+    resting, drifting = (_rows_of(still, where, run) for where in (without_shift(scenario), scenario))
     floor = float(np.quantile(resting["s"], 0.95))
     highest = float(np.quantile(drifting["s"][_drifts(drifting)], 0.99))
     return SignalRange(floor=min(floor, 0.9), top=min(1.0, max(highest, 1.5 * floor, 1e-3)))
@@ -148,7 +144,7 @@ def tuned_from_store(
     deployment: Deployment,
     held_out: Reference,
     settings: ScenarioSettings,
-    run: RunTrial,
+    run: RunTrials,
     path: Path,
     progress: TrialProgress | None = None,
 ) -> Tuning:
@@ -157,6 +153,13 @@ def tuned_from_store(
         adaptive = method.model_copy(update={"pace": "adaptive"}) if isinstance(method, FedAde) else method
         tune(adaptive, simulated_drift(deployment, held_out, settings), run, progress).save(path)
     return Tuning.load(path)
+
+
+def _rows_of(method: Method, scenario: Scenario, run: RunTrials) -> Rows:
+    (rows,) = run([method], scenario)
+    if isinstance(rows, FedadeError):
+        raise rows
+    return rows
 
 
 def _judged(rows: Rows, deployed: Rows) -> tuple[float, float]:

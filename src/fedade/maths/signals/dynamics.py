@@ -85,12 +85,15 @@ def directions(features: Float[Tensor, "*C d"]) -> Float[Tensor, "*C d"]:
     return normalize(features, dim=-1, eps=SHORTEST)
 
 
-def adaptive_rate(signal: Float[Tensor, "*C"], low: float, high: float) -> Float[Tensor, "*C"]:
-    """Learning rate η = η_min + (η_max - η_min) S within [η_min, η_max], paper Sec. 4.1 (eq:eta_map)."""
-    if low < 0:
-        raise ValueError(f"rate bounds: low {low:g} is negative; give 0 or more")
-    if low > high:
-        raise ValueError(f"rate bounds: low {low:g} > high {high:g}; swap them?")
-    if low == high:
-        return torch.full_like(signal, low)
-    return (low + (high - low) * signal).clamp(low, high)
+def adaptive_rate(signal: Float[Tensor, "*C"], low: float | Tensor, high: float | Tensor) -> Float[Tensor, "*C"]:
+    """Learning rate η = η_min + (η_max - η_min) S within [η_min, η_max], paper Sec. 4.1 (eq:eta_map). Bounds that are
+    tensors are taken as they are: what runs on a device is not asked for its values."""
+    if not isinstance(low, Tensor) and not isinstance(high, Tensor):
+        if low < 0:
+            raise ValueError(f"rate bounds: low {low:g} is negative; give 0 or more")
+        if low > high:
+            raise ValueError(f"rate bounds: low {low:g} > high {high:g}; swap them?")
+        if low == high:
+            return torch.full_like(signal, low)
+        return (low + (high - low) * signal).clamp(low, high)
+    return torch.minimum(torch.maximum(low + (high - low) * signal, torch.as_tensor(low)), torch.as_tensor(high))
