@@ -17,16 +17,31 @@ from torch import Tensor
 
 from fedade.core.paths import cache_dir
 from fedade.kernels import compiling, reference
-from fedade.kernels.correction import Correcting, Correction, CorrectionRule
+from fedade.kernels.correction import CorrectedLayer, Correcting, CorrectionRule
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine", "Correcting", "Correction", "CorrectionRule", "Layer", "absolute_iterations", "channel_moments",
-    "compile_side_by_side", "convolved", "corrected_layer", "folded", "fused_layers", "layer_norm", "mapped",
-    "mixture_weights", "normalised", "normalised_pixels", "runs_fused",
+    "Affine",
+    "CorrectedLayer",
+    "Correcting",
+    "CorrectionRule",
+    "Layer",
+    "absolute_iterations",
+    "channel_moments",
+    "compile_side_by_side",
+    "convolved",
+    "corrected_layer",
+    "folded",
+    "fused_layers",
+    "layer_norm",
+    "mapped",
+    "mixture_weights",
+    "normalised",
+    "normalised_pixels",
+    "runs_fused",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -152,8 +167,8 @@ def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: 
 
 
 def corrected_layer(
-    moments: Tensor, plainly: Callable[[], Correction], given: Callable[[], tuple[Correcting, CorrectionRule]]
-) -> Correction:
+    moments: Tensor, plainly: Callable[[], CorrectedLayer], given: Callable[[], tuple[Correcting, CorrectionRule]]
+) -> CorrectedLayer:
     """A layer's correction by such moments, of one client: one kernel on a GPU, which is then told what it is `given`;
     elsewhere, and where the kernel cannot, as it is written `plainly`."""
     if not _runs_triton(moments) or torch.is_grad_enabled():
@@ -162,7 +177,7 @@ def corrected_layer(
     small, one_past = len(tensors.mean) <= MOST_CHANNELS, rule.recognises or len(tensors.sizes) == 1
     if not (small and one_past and all(tensor is None or tensor.dtype is torch.float32 for tensor in tensors)):
         return plainly()
-    fused: Correction = _module("correction_lanes").corrected_layer(tensors, rule)
+    fused: CorrectedLayer = _module("correction_lanes").corrected_layer(tensors, rule)
     return fused
 
 

@@ -49,7 +49,7 @@ class CorrectionRule(NamedTuple):
     recognises: bool
 
 
-class Correction(NamedTuple):
+class CorrectedLayer(NamedTuple):
     """What a batch makes of a layer."""
 
     moments: Tensor

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from fedade.kernels.correction import Correcting, Correction, CorrectionRule
+from fedade.kernels.correction import CorrectedLayer, Correcting, CorrectionRule
 from fedade.kernels.grids import launch, room
 from fedade.kernels.lanes import Dims, as_lanes, dense_lanes, lane_strides, mapped_again
 
@@ -20,12 +20,12 @@ NUM_COMMON = 3
 """Tensors at the end of `Correcting` that all clients share."""
 
 
-def corrected_layer(given: Correcting, rule: CorrectionRule) -> Correction:
+def corrected_layer(given: Correcting, rule: CorrectionRule) -> CorrectedLayer:
     """Of one client; `vmap` makes lanes of clients."""
     own = [None if tensor is None else tensor[None] for tensor in given[:-NUM_COMMON]]
     results: tuple[Tensor, ...] = _Corrected.apply(rule, *own, *given[-NUM_COMMON:])
     moments, found, sizes, samples, trust, heard = (result.squeeze(0) for result in results)
-    return Correction(moments, found[0], found[1], sizes, samples, trust, (heard[0], heard[1]))
+    return CorrectedLayer(moments, found[0], found[1], sizes, samples, trust, (heard[0], heard[1]))
 
 
 class _Corrected(Function):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedade import kernels
 from fedade.core.normalisation import Statistics
-from fedade.kernels import Correcting, Correction, CorrectionRule
+from fedade.kernels import CorrectedLayer, Correcting, CorrectionRule
 from fedade.methods.fed_ade_plus import class_moments, conditions
 from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup
 from fedade.methods.fed_ade_plus.conditions import Evidence, Residual
@@ -62,7 +62,7 @@ def _samples_of_prior(group: LayerGroup, samples: int) -> float:
 
 def corrected_layer(
     known: LayerKnowledge, moments: Tensor, deployed: Statistics, heard: Evidence | None, samples: int, doubt: float
-) -> Correction:
+) -> CorrectedLayer:
     """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0. `heard` is
     what recognising layers said before."""
     shown = moments.mean(-2) if moments.shape[-2] > 1 else moments.squeeze(-2)
@@ -81,7 +81,7 @@ def corrected_layer(
     first, second = shift.size[0]
     variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
     variance = torch.maximum(variance, LEAST_VARIANCE * deployed.variance)
-    return Correction(shown, deployed.mean + first, variance, *residual, shift.trust, said)
+    return CorrectedLayer(shown, deployed.mean + first, variance, *residual, shift.trust, said)
 
 
 @dataclass(frozen=True)
