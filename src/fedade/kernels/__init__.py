@@ -24,24 +24,9 @@ from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine",
-    "CorrectedLayer",
-    "Correcting",
-    "CorrectionRule",
-    "Layer",
-    "absolute_iterations",
-    "channel_moments",
-    "compile_side_by_side",
-    "convolved",
-    "corrected_layer",
-    "folded",
-    "fused_layers",
-    "layer_norm",
-    "mapped",
-    "mixture_weights",
-    "normalised",
-    "normalised_pixels",
-    "runs_fused",
+    "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "Layer", "absolute_iterations", "channel_moments",
+    "compile_side_by_side", "convolved", "corrected_layer", "folded", "fused_layers", "layer_norm", "mapped",
+    "mixture_weights", "normalised", "normalised_pixels", "runs_fused",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
