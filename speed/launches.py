@@ -7,7 +7,7 @@ those that only say otherwise how memory is read launch nothing. `--lines` says 
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -77,9 +77,8 @@ def counting() -> Iterator[Counting]:
     def launch(_compiler: object, kernel: Any, *_arguments: Any, **_constants: Any) -> None:
         counts.add(kernel.__name__)
 
-    triton: Callable[..., bool] = lambda _tensor: True  # noqa: E731
     with (
-        patch.object(kernels, "_runs_triton", triton),
+        patch.object(kernels, "_runs_triton", lambda _tensor: True),
         patch.object(compiling.Compiler, "launch", launch),
         compiling.instead_of_running(),
         counts,
