@@ -68,10 +68,12 @@ def test_a_superlink_killed_and_started_again_continues_from_its_checkpoint(make
 
 
 def test_a_late_node_joins_and_a_hanging_one_is_left_behind(make_task, live, tmp_path):
+    # The pace leaves a slow machine ten seconds to stop one node, and a minute to start the other.
+    paced = {"timestep_seconds": 10.0, "timeout_seconds": 20.0}
     task = make_task(
         methods=["tent"],
-        scenario={"num_clients": 3, "num_timesteps": 4},
-        flower={"min_clients": 2, "quorum": 0.3, "timeout_seconds": 40.0},
+        scenario={"num_clients": 3, "num_timesteps": 7},
+        flower={"min_clients": 2, "quorum": 0.3, **paced},
     )
     federation = live(task)
     federation.start("client-0000", "client-0001")
