@@ -1,4 +1,4 @@
-"""How many kernels a timestep of `fed-ade-plus` launches on a GPU, counted without one: `python speed/launches.py`.
+"""How many kernels a timestep launches on a GPU, counted without one: `python speed/launches.py --methods fed-ade-plus`.
 
 Clients are mapped, and kernels of ours are not run but counted. PyTorch's operations, below `vmap`, are run on a CPU;
 those that only say otherwise how memory is read launch nothing. `--lines` says where in our code they come from.
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,8 +24,8 @@ from fedade.client_map import Vectorised, loop
 from fedade.core.seeds import Seeds
 from fedade.engine.clock import Clock
 from fedade.engine.steps import Maps
+from fedade.experiments.settings import build_method
 from fedade.kernels import compiling
-from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.speed.workload import Work, random_scenario
 
 PACKAGE = Path(fedade.__file__).parent
@@ -86,15 +87,15 @@ def counting() -> Iterator[Counting]:
         yield counts
 
 
-def launches(model: str, clients: int = 8) -> Counter[tuple[str, str]]:
-    """Of one timestep, by line and name."""
+def launches(model: str, clients: int = 8, method: str = "fed-ade-plus") -> Counter[tuple[str, str]]:
+    """Of one timestep with one round, by line and name."""
     work = Work(
         clients=clients, participants=2, rounds=1, timesteps=3, samples=20, model=model, input_shape=(3, 16, 16)
     )
     scenario = random_scenario(work, "cpu")
     scenario = replace(scenario, deployment=scenario.deployment.computing_in("bf16"))
     maps = Maps(Vectorised(), Vectorised(), loop)
-    clock = Clock(FedAdePlus(), scenario, work.exchange_rounds, Seeds(0), maps)
+    clock = Clock(build_method(method, {}), scenario, work.exchange_rounds, Seeds(0), maps)
     running = clock.advance(clock.beginning())
     next(running)
     with counting() as counts:
@@ -106,13 +107,14 @@ def main() -> None:
     """Count, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["resnet-3block", "import:speed.networks:resnet20"])
+    parser.add_argument("--methods", nargs="+", default=["fed-ade-plus"])
     parser.add_argument("--lines", action="store_true", help="by line of our code")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     torch.set_num_threads(1)
-    for model in options.models:
-        found = launches(model)
-        print(f"{model.rpartition(':')[2]}: {sum(found.values())} launches")
+    for model, method in product(options.models, options.methods):
+        found = launches(model, method=method)
+        print(f"{method}, {model.rpartition(':')[2]}: {sum(found.values())} launches", flush=True)
         by_line: dict[str, Counter[str]] = {}
         for (line, name), count in found.items():
             by_line.setdefault(line, Counter())[name] += count
