@@ -6,16 +6,30 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fedade.kernels import correction_lanes, folding_lanes, norm_lanes, pixel_lanes, reductions, scaling_lanes, simplex
+from fedade.kernels import (
+    attention_lanes,
+    correction_lanes,
+    folding_lanes,
+    norm_lanes,
+    pixel_lanes,
+    reductions,
+    scaling_lanes,
+    simplex,
+)
+from fedade.kernels.heads import HeadPlaces, Heads
 
 HOPPER = GPUTarget("cuda", 90, 32)
+MOST_SHARED = 227 * 1024
+"""Bytes of its multiprocessors' memory that a program may have."""
 
 
 def compiled(kernel: Any, types: dict[str, str], **constants: Any) -> None:
     """Compile a kernel for arguments of these types, and those that are named for integers."""
+    options = {name: constants.pop(name) for name in ("num_warps",) if name in constants}
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    triton.compile(ASTSource(fn=kernel, signature=signature, constexprs=places), target=HOPPER)
+    made = triton.compile(ASTSource(fn=kernel, signature=signature, constexprs=places), target=HOPPER, options=options)
+    assert made.metadata.shared <= MOST_SHARED, kernel.__name__
     print(kernel.__name__)  # noqa: T201
 
 
@@ -50,6 +64,12 @@ def main() -> None:
     )
     compiled(norm_lanes._normalise, norm, CHANNELS=192, BLOCK=256, ROWS=16)
     compiled(norm_lanes._normalise_back, norm, CHANNELS=192, BLOCK=256, ROWS=16, PER_PIECE=64)
+    for kind, tokens in (("bf16", 16), ("bf16", 128), ("fp32", 64)):
+        places = [HeadPlaces(0, tokens * 576, first, 64, 576, 1) for first in (0, 192, 384)]
+        heads = Heads(*places, 3, tokens, 64, 0.125)
+        read = pointers(kind, "queries", "keys", "values", "result", "gradient", "of_queries", "of_keys", "of_values")
+        for kernel in (attention_lanes._attend, attention_lanes._attend_back):
+            compiled(kernel, read | {"scale": "fp32"}, **attention_lanes._constants(heads, "float32"))
     for biases in (0, 32):
         compiled(
             reductions.sum_of_partials,

@@ -18,15 +18,35 @@ from torch import Tensor
 from fedade.core.paths import cache_dir
 from fedade.kernels import compiling, reference
 from fedade.kernels.correction import CorrectedLayer, Correcting, CorrectionRule
+from fedade.kernels.heads import HeadPlaces, Heads
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import mapped
 from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "Layer", "absolute_iterations", "channel_moments",
-    "compile_side_by_side", "convolved", "corrected_layer", "folded", "fused_layers", "layer_norm", "mapped",
-    "mixture_weights", "normalised", "normalised_pixels", "runs_fused",
+    "Affine",
+    "CorrectedLayer",
+    "Correcting",
+    "CorrectionRule",
+    "HeadPlaces",
+    "Heads",
+    "Layer",
+    "absolute_iterations",
+    "attends",
+    "attention",
+    "channel_moments",
+    "compile_side_by_side",
+    "convolved",
+    "corrected_layer",
+    "folded",
+    "fused_layers",
+    "layer_norm",
+    "mapped",
+    "mixture_weights",
+    "normalised",
+    "normalised_pixels",
+    "runs_fused",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -137,6 +157,19 @@ def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: 
         fused: Tensor = _module("norm_lanes").layer_norm(tokens, weight, bias, eps, dtype)
         return fused
     return reference.layer_norm(tokens, weight, bias, eps, dtype)
+
+
+def attention(heads: Heads, sources: Sequence[Tensor], tf32: bool = False) -> Tensor:
+    """softmax(scale queries keys^T) values of one client, `[samples, heads, tokens, channels]`."""
+    if attends(heads, sources[0]):
+        fused: Tensor = _module("attention_lanes").attention(heads, sources, "tf32" if tf32 else "float32")
+        return fused
+    return reference.attention(heads, sources)
+
+
+def attends(heads: Heads, source: Tensor) -> bool:
+    """Whether attention among few tokens is one kernel there and one back."""
+    return source.dtype in DTYPES and heads.small(source.element_size()) and _runs_triton(source)
 
 
 def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: int) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from fedade.kernels.heads import Heads
 from fedade.kernels.layer import Layer
 from fedade.kernels.mapping import lies_by_pixel, mapped
 
@@ -102,6 +103,16 @@ def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: 
     """In float32 at least, whatever comes in and goes out."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
     return F.layer_norm(exact, weight.shape, weight.to(exact.dtype), bias.to(exact.dtype), eps).to(dtype)
+
+
+def attention(heads: Heads, sources: Sequence[Tensor]) -> Tensor:
+    """The softmax in float32 at least."""
+    queries, keys, values = (
+        sources[of.source].flatten(1)[:, heads.numbers_of(of, sources[of.source].device)] for of in heads.places
+    )
+    exact = torch.promote_types(queries.dtype, torch.float32)
+    weights = (queries @ keys.mT).to(exact).mul(heads.scale).softmax(-1)
+    return weights.to(values.dtype) @ values
 
 
 def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:

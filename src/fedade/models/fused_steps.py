@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -144,6 +145,18 @@ class TokenNorm:
         low = self.products_read and current_pass().precision == "bf16"
         dtype = torch.bfloat16 if low else torch.promote_types(tokens.dtype, torch.float32)
         return layer_norm(tokens, norm.weight, norm.bias, norm.eps, dtype)
+
+
+def run_node(node: fx.Node, module: nn.Module, values: dict[fx.Node, Any]) -> Any:
+    """As `fx.Interpreter` does, which looks through the whole module before it begins."""
+    arguments: Any = fx.node.map_arg(node.args, values.__getitem__)
+    keywords: Any = fx.node.map_arg(node.kwargs, values.__getitem__)
+    if callable(node.target):
+        return node.target(*arguments, **keywords)
+    if node.op == "call_method":
+        return getattr(arguments[0], node.target)(*arguments[1:], **keywords)
+    found = attrgetter(node.target)(module)
+    return found(*arguments, **keywords) if node.op == "call_module" else found
 
 
 def in_precision() -> AbstractContextManager[object]:

@@ -41,7 +41,8 @@ def _is_identity(node: fx.Node, module: nn.Module) -> bool:
     if len(node.all_input_nodes) != 1:
         return False
     if node.op == "call_module":
-        return type(module.get_submodule(str(node.target))) is nn.Identity
+        part = module.get_submodule(str(node.target))
+        return type(part) is nn.Identity or (type(part) is nn.Dropout and not part.training)
     if node.op != "call_function":
         return False
     if node.target is F.pad:

@@ -8,7 +8,6 @@ recognised runs as it is, in the same precision. The module itself is never chan
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import attrgetter
 from threading import Lock, get_ident
 from typing import Any
 
@@ -17,8 +16,9 @@ from torch import Tensor, fx, nn
 
 from fedade.core.normalisation import PassContext, making_pass
 from fedade.kernels import runs_fused
+from fedade.models.attention import UNKNOWN_ATTENTION, TokenAttention, other_attention, part_of, recognised_attentions
 from fedade.models.batch_norm import BatchNorm
-from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
+from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision, run_node
 from fedade.models.image import GlobalAverage
 from fedade.models.recognising import (
     RecognisedLayer,
@@ -29,7 +29,7 @@ from fedade.models.recognising import (
     writes_input,
 )
 
-Step = fx.Node | FusedChain | TokenNorm
+Step = fx.Node | FusedChain | TokenNorm | TokenAttention
 ROUNDING = 1e-3
 
 
@@ -48,17 +48,15 @@ class TracedPass:
     def run(self, module: nn.Module, inputs: Tensor) -> Any:
         values, given = dict[fx.Node, Any](), iter((inputs,))
         for place, step in enumerate(self.steps):
-            if isinstance(step, FusedChain | TokenNorm):
+            if not isinstance(step, fx.Node):
                 values[step.output] = step.run(module, values)
             elif step.op == "placeholder":
                 values[step] = next(given, step.args[0] if step.args else None)
             else:
-                arguments = fx.node.map_arg(step.args, values.__getitem__)
-                keywords = fx.node.map_arg(step.kwargs, values.__getitem__)
                 if step.op == "output":
-                    return arguments[0]
+                    return fx.node.map_arg(step.args[0], values.__getitem__)
                 with in_precision():
-                    values[step] = _run(step, module, arguments, keywords)
+                    values[step] = run_node(step, module, values)
             for node in self.unused_after.get(place, ()):
                 del values[node]
         raise AssertionError("a graph ends with its output")
@@ -72,6 +70,12 @@ class TracedPass:
         chains = [step for step in self.steps if isinstance(step, FusedChain)]
         nodes = [node for chain in chains for layer in chain.layers for node in layer.nodes]
         return [str(node.target) for node in nodes if node.op == "call_module"]
+
+    def attentions(self) -> tuple[list[str], list[str]]:
+        """Names of the parts whose attention is one kernel, and of those whose attention runs as it is."""
+        fused = [step.name for step in self.steps if isinstance(step, TokenAttention)]
+        nodes = [step for step in self.steps if isinstance(step, fx.Node)]
+        return fused, list(dict.fromkeys(part_of(node) for node in nodes if other_attention(node)))
 
 
 class TracedBody(nn.Sequential):
@@ -118,18 +122,23 @@ def forward_traced(plan: TracedPass | None, module: nn.Module, inputs: Tensor) -
 
 
 def fused_and_other_layers(body: nn.Module) -> tuple[list[str], list[str]]:
-    """Names of the convolutions and matrix products of a body that run fused, and of those that run as they are."""
+    """Names of the convolutions, matrix products and attentions of a body that run fused, and of those that run as they
+    are."""
     plan = getattr(body, "plan", None)
     fused = {*plan.fused_modules()} if isinstance(plan, TracedPass) else set()
+    attending, others = plan.attentions() if isinstance(plan, TracedPass) else ([], [])
     inner = body[1] if isinstance(body, TracedBody) else body
     names = [name for name, part in inner.named_modules() if isinstance(part, nn.Conv2d | nn.Linear)]
-    return [name for name in names if name in fused], [name for name in names if name not in fused]
+    known = [name for name in names if name in fused]
+    return known + attending, [name for name in names if name not in fused] + others
 
 
 def why_as_it_is(body: nn.Module, name: str) -> str:
     """Why a layer of a body is not fused."""
-    part = (body[1] if isinstance(body, TracedBody) else body).get_submodule(name)
-    return (unknown(part) or "not traced") if isinstance(part, nn.Conv2d) else "a product of matrices"
+    part = dict((body[1] if isinstance(body, TracedBody) else body).named_modules()).get(name)
+    if isinstance(part, nn.Conv2d):
+        return unknown(part) or "not traced"
+    return "a product of matrices" if isinstance(part, nn.Linear) else UNKNOWN_ATTENTION
 
 
 class _Tracer(fx.Tracer):
@@ -154,12 +163,17 @@ class _Tracer(fx.Tracer):
 
 
 class _Shapes(fx.Interpreter):
-    """Notes the shape of every tensor; PyTorch's own also prints a traceback where a module fails."""
+    """Notes shapes and places of tensors; PyTorch's own also prints a traceback where a module fails."""
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         if isinstance(result, Tensor):
-            n.meta["shape"] = tuple(result.shape)
+            n.meta |= {"shape": tuple(result.shape), "steps": result.stride(), "first": result.storage_offset()}
+            n.meta["contiguous"] = result.is_contiguous()
+        if isinstance(result, int | float):
+            n.meta["number"] = result
+        one = result[0] if isinstance(result, tuple | list) and result else result
+        n.meta["memory"] = one.untyped_storage().data_ptr() if isinstance(one, Tensor) else None
         return result
 
 
@@ -169,7 +183,7 @@ def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
     owner = fx.GraphModule(module, graph)
     graph.eliminate_dead_code()
     leave_out_identities(graph, module)
-    _Shapes(owner).run(inputs)
+    _Shapes(owner, garbage_collect_values=False).run(inputs)  # so that no two tensors have had the same memory
     graph.owning_module = None  # a graph outlives the tensors that it was traced with
     return graph
 
@@ -181,21 +195,14 @@ def rounds_to(ours: Any, theirs: Any) -> bool:
     return torch.allclose(ours, theirs, 0, ROUNDING * float(theirs.abs().max()))
 
 
-def _run(node: fx.Node, module: nn.Module, arguments: Any, keywords: Any) -> Any:
-    """As `fx.Interpreter` does, which looks through the whole module before it begins."""
-    if callable(node.target):
-        return node.target(*arguments, **keywords)
-    if node.op == "call_method":
-        return getattr(arguments[0], node.target)(*arguments[1:], **keywords)
-    found = attrgetter(node.target)(module)
-    return found(*arguments, **keywords) if node.op == "call_module" else found
-
-
 def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:
     """The graph's nodes in their order; layers that follow one another are put off until their result is needed."""
     by_output = {layer.output: layer for layer in recognised_layers(module, graph)}
     multiplied = {node for layer in by_output.values() if layer.of_tokens for node in layer.nodes[:1]}
     inside = {node for layer in by_output.values() for node in layer.nodes}
+    written = [place for place, node in enumerate(graph.nodes) if writes_input(node, module)]
+    attentions = {one.output: one for one in recognised_attentions(graph, written)}
+    inside |= {node for one in attentions.values() for node in one.nodes[:-1]}
     steps: list[Step] = []
     waiting: list[RecognisedLayer] = []
     for node in graph.nodes:
@@ -205,13 +212,17 @@ def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:
                 waiting = []
             waiting.append(by_output[node])
         elif node not in inside:
-            outputs = {layer.output for layer in waiting}
-            if node.op == "output" or outputs.intersection(node.all_input_nodes) or writes_input(node, module):
+            outputs, step = {layer.output for layer in waiting}, attentions.get(node, node)
+            if node.op == "output" or outputs.intersection(_reads(step)) or writes_input(node, module):
                 steps += _cut(waiting)
                 waiting = []
             normed = is_token_norm(node, module)
-            steps.append(TokenNorm(node, multiplied.issuperset(node.users)) if normed else node)
+            steps.append(TokenNorm(node, multiplied.issuperset(node.users)) if normed else step)
     return steps
+
+
+def _reads(step: Step) -> list[fx.Node]:
+    return step.all_input_nodes if isinstance(step, fx.Node) else step.reads()
 
 
 def _cut(layers: list[RecognisedLayer]) -> list[FusedChain]:
@@ -235,8 +246,7 @@ def _cut(layers: list[RecognisedLayer]) -> list[FusedChain]:
 
 
 def _unused_after(steps: tuple[Step, ...]) -> dict[int, list[fx.Node]]:
-    reads = [step.all_input_nodes if isinstance(step, fx.Node) else step.reads() for step in steps]
-    last_use = {node: place for place, nodes in enumerate(reads) for node in nodes}
+    last_use = {node: place for place, step in enumerate(steps) for node in _reads(step)}
     unused: dict[int, list[fx.Node]] = {}
     for node, place in last_use.items():
         unused.setdefault(place, []).append(node)
