@@ -17,8 +17,8 @@ from fedade.kernels import compiling, products, reductions
 from fedade.kernels.lanes import fused_layers
 from fedade.kernels.layer import Layer
 
-LAYERS = (Layer(0), Layer(1, stride=2))
-KERNELS = ((16, 3, 3, 3), (32, 16, 3, 3))
+LAYERS = (Layer(0), Layer(1, stride=2), Layer(2, relu=False, gelu=True), Layer(3, relu=False, residual=2))
+KERNELS = ((16, 3, 3, 3), (32, 16, 3, 3), (64, 32, 1, 1), (32, 64, 1, 1))
 
 
 class Hopper:

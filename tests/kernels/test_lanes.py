@@ -207,6 +207,37 @@ def test_without_gradients_nothing_but_the_result_is_held(
     assert len(made) == len(CHAIN)
 
 
+GELUS = {
+    "one": ((Layer(0, relu=False, gelu=True),), ((8, 4, 1),)),
+    "between": ((Layer(0, relu=False, gelu=True), Layer(1, relu=False, residual=0)), ((8, 4, 1), (4, 8, 1))),
+    "read twice": (
+        (Layer(0, relu=False, gelu=True), Layer(1, residual=1), Layer(2, relu=False, residual=1, gelu=True)),
+        ((4, 4, 3), (4, 4, 1), (4, 4, 3)),
+    ),
+    "after a stride": ((Layer(0, 2, relu=False, gelu=True), Layer(1, relu=False)), ((8, 4, 3), (4, 8, 1))),
+}
+
+
+@pytest.mark.parametrize("name", GELUS)
+@pytest.mark.parametrize("dims", [(0, 0, 0), (None, None, 0), (0, 0, None)])
+def test_gelus_are_part_of_the_product(lanes: ModuleType, name: str, dims: tuple[int | None, ...]) -> None:
+    chain, shapes = GELUS[name]
+    own = () if dims[0] is None else (CLIENTS,)
+    weights = [randoms(*own, outputs, inputs, size, size) / (2 * size) for outputs, inputs, size in shapes]
+    biases = [randoms(*own, outputs) for outputs, _, _ in shapes]
+    shown = randoms(*(() if dims[2] is None else (CLIENTS,)), 2, 4, 3, 4)
+
+    def of(layers: Callable[..., Tensor]) -> Any:
+        def loss(weights: list[Tensor], biases: list[Tensor], images: Tensor) -> Tensor:
+            return layers(chain, [images], weights, biases).square().sum()
+
+        with torch.no_grad():
+            values = vmap(lambda *given: layers(chain, [given[2]], *given[:2]), dims)(weights, biases, shown)
+        return values, vmap(gradient(loss), dims)(weights, biases, shown)
+
+    assert_same(of(fused(lanes)), of(reference.fused_layers))
+
+
 @settings(deadline=None)
 @given(
     groups=st.sampled_from([1, 2, 4]),

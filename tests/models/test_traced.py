@@ -135,6 +135,20 @@ class Tokens(nn.Module):
         return torch.relu(self.two(F.relu(self.one(tokens)))) + self.three(tokens)
 
 
+class Perceptrons(nn.Module):
+    """As in transformers; the second has a gelu of another form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.three, self.four, self.drop = nn.Linear(8, 12), nn.Linear(12, 8), nn.Dropout(0.5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = images.flatten(2).mT
+        tokens = tokens + self.drop(self.two(self.drop(F.gelu(self.one(tokens)))))
+        return self.four(F.gelu(self.three(tokens), approximate="tanh")) + tokens
+
+
 class WrittenLater(nn.Module):
     """What was padded by nothing is a copy, of which one is changed in place."""
 
@@ -150,7 +164,8 @@ class WrittenLater(nn.Module):
 
 NETWORKS["padded by nothing"] = (nn.Sequential(Block(8, 8), nn.Identity(), Block(8, 16), Block(16, 16)), [2 + 3 + 2])
 NETWORKS["written later"] = (WrittenLater(), [1])
-NETWORKS["tokens"] = (Tokens(), [1, 2, 1])
+NETWORKS["tokens"] = (Tokens(), [1, 3])
+NETWORKS["perceptrons"] = (Perceptrons(), [2, 1, 1])
 UNKNOWN = {
     "depthwise": conv(8, 8, groups=8),
     "dilated widely": conv(8, 8, dilation=4, padding=4),

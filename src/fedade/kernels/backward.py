@@ -1,11 +1,11 @@
 """Gradients of a chain of layers, with as few passes over the images as possible.
 
-What a relu lets through is decided where a gradient is made, in the epilogue of the product that completes it, and
-gradients that meet in one tensor are added there too. Gradients of weights and biases run beside the
+What a relu or gelu lets through is decided where a gradient is made, in the epilogue of the product that completes it,
+and gradients that meet in one tensor are added there too. Gradients of weights and biases run beside the
 chain of gradients of images.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -22,8 +22,8 @@ Gradients: TypeAlias = list[Tensor | None]
 class Arrived(NamedTuple):
     """What has come back to a tensor so far.
 
-    With a step, the gradient has but every step-th row and column, and is zero in between. `gated`: was the relu that
-    made the tensor heeded?
+    With a step, the gradient has but every step-th row and column, and is zero in between. `gated`: was the relu or
+    gelu that made the tensor heeded?
     """
 
     gradient: Tensor
@@ -38,8 +38,10 @@ def layer_gradients(
     weights: Sequence[Tensor],
     gradient: Tensor,
     precision: str,
+    befores: Mapping[int, Tensor],
 ) -> tuple[Gradients, Gradients, Gradients]:
-    """Gradients of the inputs, the packed weights and the biases, None where not needed; all with every lane."""
+    """Gradients of the inputs, the packed weights and the biases, None where not needed; all with every lane. `befores`
+    are what gelus were given, by the number of the tensor that they made."""
     inputs = len(images) - len(layers)
     wanted = _wanted(layers, needed)
     lanes = max(len(tensor) for tensor in (*images, *weights, gradient))
@@ -53,7 +55,7 @@ def layer_gradients(
         back = arrived[output]
         if back is None:  # nothing before this layer needs a gradient
             continue
-        here = _through_relu(back, images[output], layer.relu)
+        here = _through_activation(back, images[output], layer.relu, befores.get(output))
         if needed[1][index] or needed[2][index]:
             with second.reading(here):
                 both = weight_gradient(images[layer.source], here, weight.shape[2], layer.stride, precision)
@@ -69,10 +71,10 @@ def layer_gradients(
                 sparse = input_gradient(here, weight, image, 1, Epilogue(), precision)
                 arrived[layer.source] = Arrived(sparse, step=layer.stride)
                 continue
-            gate = source if _completes(index, layers, inputs) else None
-            epilogue = Epilogue(gate=gate)
+            gate = befores.get(layer.source, source) if _completes(index, layers, inputs) else None
+            epilogue = Epilogue(gate=gate, gelu=gate is not None and layer.source in befores)
             if before is not None:
-                epilogue = Epilogue(residual=before.gradient, residual_step=before.step, gate=gate)
+                epilogue = replace(epilogue, residual=before.gradient, residual_step=before.step)
             result = input_gradient(here, weight, image_of(source), layer.stride, epilogue, precision)
             arrived[layer.source] = Arrived(result, gated=gate is not None)
     second.join()
@@ -91,17 +93,21 @@ def _wanted(layers: Sequence[Layer], needed: tuple[Sequence[bool], Sequence[bool
 
 
 def _completes(index: int, layers: Sequence[Layer], inputs: int) -> bool:
-    """Is this layer the last one, going back, to use its source, and is there a relu to heed before it?"""
+    """Is this layer the last one, going back, to use its source, and is there a relu or gelu to heed before it?"""
     source = layers[index].source
     used_before = any(source in (layer.source, layer.residual) for layer in layers[:index])
-    return source >= inputs and layers[source - inputs].relu and not used_before
+    active = source >= inputs and (layers[source - inputs].relu or layers[source - inputs].gelu)
+    return active and not used_before
 
 
-def _through_relu(back: Arrived, output: Tensor, relu: bool) -> Tensor:
-    """The gradient before the relu, contiguous."""
+def _through_activation(back: Arrived, output: Tensor, relu: bool, before: Tensor | None) -> Tensor:
+    """The gradient before the relu, or the gelu that was given `before`; contiguous."""
     gradient = _dense(back, (len(back.gradient), *output.shape[1:]))
-    if back.gated or not relu:
+    if back.gated or not (relu or before is not None):
         return gradient.contiguous()
+    if before is not None:
+        slope: Tensor = torch.ops.aten.gelu_backward(gradient.contiguous(), before.expand(gradient.shape).contiguous())
+        return slope
     result = output.new_empty(gradient.shape)
     torch.ops.aten.threshold_backward.grad_input(gradient, output.expand_as(result), 0, grad_input=result)
     return result

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedade.kernels.backward import layer_gradients
-from fedade.kernels.launch import Epilogue, convolve
+from fedade.kernels.launch import Epilogue, convolve, room_of_output
 from fedade.kernels.layer import Layer
 from fedade.kernels.reference import dense_weights
 from fedade.kernels.second_stream import SecondStream
@@ -41,6 +41,11 @@ class Plan:
         for index in range(len(self.layers) - 1):
             if self.inputs + index not in used:
                 raise ValueError(f"layer {index} of {len(self.layers)} is used by no later layer; leave it out")
+
+    @property
+    def gelus(self) -> list[int]:
+        """Numbers of the tensors that a gelu made."""
+        return [self.inputs + index for index, layer in enumerate(self.layers) if layer.gelu]
 
     def unused_after(self, index: int) -> list[int]:
         """Tensors that no layer after this one reads, though one did so far."""
@@ -78,7 +83,8 @@ def fused_layers(
 
 
 class LayerChain(Function):
-    """Inputs, weights and biases in; the result, then what gradients need: layers' outputs and packed weights."""
+    """Inputs, weights and biases in; the result, then what gradients need: layers' outputs, what gelus were given, and
+    packed weights."""
 
     @staticmethod
     def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -89,16 +95,20 @@ class LayerChain(Function):
         second = SecondStream(images[0].device)
         with second.reading(images[0]):
             packed += _packed(weights[1:], images[0].dtype)
+        befores: list[Tensor] = []
         for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
+            if plan.kept and layer.gelu:
+                befores.append(room_of_output(images[layer.source], weight, layer.stride))
+            before = befores[-1] if plan.kept and layer.gelu else None
             residual = None if layer.residual is None else images[layer.residual]
             added = None if bias is None else dense_lanes(bias.float())
-            epilogue = Epilogue(added, residual, rectified=layer.relu)
+            epilogue = Epilogue(added, residual, rectified=layer.relu, gelu=layer.gelu, before=before)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
             second.join()
             for unused in () if plan.kept else plan.unused_after(index):
                 images[unused] = None
         *outputs, result = images[plan.inputs :]
-        return (result, *outputs, *packed) if plan.kept else (result,)
+        return (result, *outputs, *befores, *packed) if plan.kept else (result,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -107,12 +117,13 @@ class LayerChain(Function):
         if not plan.kept:
             return
         result, *others = output
-        outputs, packed = others[: -len(plan.layers)], others[-len(plan.layers) :]
+        count = len(plan.layers)
+        outputs, befores, packed = others[: count - 1], others[count - 1 : -count], others[-count:]
         ctx.plan = plan
         ctx.kinds = [(len(tensor), tensor.dtype) for tensor in tensors]
         ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors[: plan.inputs], *outputs, result, *packed)
+        ctx.save_for_backward(*tensors[: plan.inputs], *outputs, result, *packed, *befores)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -157,9 +168,11 @@ class LayerChainGradient(LaneGradient):
     @staticmethod
     def forward(plan: Plan, needed: tuple[bool, ...], gradient: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
         """One gradient per tensor that needs one, each with all lanes."""
-        inputs, outputs, weights = plan.parts(saved)
+        inputs, outputs, others = plan.parts(saved)
+        weights, befores = others[: len(plan.layers)], others[len(plan.layers) :]
         images = [image.contiguous() for image in (*inputs, *outputs)]
-        results = layer_gradients(plan.layers, plan.parts(needed), images, weights, gradient, plan.precision)
+        given = {number: before.contiguous() for number, before in zip(plan.gelus, befores, strict=True)}
+        results = layer_gradients(plan.layers, plan.parts(needed), images, weights, gradient, plan.precision, given)
         return tuple(result for part in results for result in part if result is not None)
 
     @staticmethod

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedade.kernels.geometry import Image, Window, forward_window, input_gradient_window
+from fedade.kernels.geometry import Image, Window, convolved, forward_window, input_gradient_window
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
 from fedade.kernels.reductions import sum_of_partials, sums_of_pieces
@@ -41,7 +41,8 @@ ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
 class Epilogue:
     """What happens to a product before it is stored: bias, residual, then relu or gate (pass where it is positive).
 
-    A residual with a step has but every step-th row and column, and is zero in between.
+    A residual with a step has but every step-th row and column, and is zero in between. With `gelu` it follows instead
+    of a relu, `before` takes what it is given, and a gate is that.
     """
 
     bias: Tensor | None = None
@@ -49,6 +50,8 @@ class Epilogue:
     residual_step: int = 1
     gate: Tensor | None = None
     rectified: bool = False
+    gelu: bool = False
+    before: Tensor | None = None
 
 
 def convolve(
@@ -68,6 +71,12 @@ def convolve(
     strides = (kernel * kernel * source.channels, 1, source.channels)
     _launch_product(images, weights, strides, output, window, epilogue, FORWARD_PRECISION[precision], tiling)
     return output
+
+
+def room_of_output(images: Tensor, weights: Tensor, stride: int) -> Tensor:
+    """Memory for one more output of a convolution."""
+    image = convolved(image_of(images), weights.shape[1], stride)
+    return room(images, (max(len(images), len(weights)), images.shape[1], image.height, image.width, image.channels))
 
 
 def input_gradient(
@@ -194,6 +203,7 @@ def _launch_product(
         epilogue.bias,
         _every_lane(epilogue.residual, lanes),
         _every_lane(epilogue.gate, lanes),
+        epilogue.before,
         output,
         groups,
         tiles,
@@ -214,6 +224,7 @@ def _launch_product(
         TAP_STRIDE=weight_strides[2],
         RESIDUAL_STEP=epilogue.residual_step,
         RECTIFIED=epilogue.rectified,
+        GELU=epilogue.gelu,
         PRECISION=precision,
         **_blocks_of(tiling),
     )

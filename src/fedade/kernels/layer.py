@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Layer:
-    """relu(conv(tensor[source]) + bias + tensor[residual]), the relu and the residual if asked for.
+    """relu(conv(tensor[source]) + bias + tensor[residual]), the relu, or a gelu, and the residual if asked for.
 
     Tensors are numbered: first the inputs, then the output of every layer in turn.
     """
@@ -16,6 +16,7 @@ class Layer:
     relu: bool = True
     groups: int = 1
     dilation: int = 1
+    gelu: bool = False
 
     @property
     def dense(self) -> bool:

@@ -9,9 +9,15 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def _normal_share(value):
+    """How much of a normal distribution lies below: gelu(x) = x share(x), of slope share(x) + x density(x)."""
+    return 0.5 + 0.5 * tl.erf(value * 0.7071067811865476)
+
+
 @triton.jit(do_not_specialize=["groups", "tiles"])
 def window_product(
-    source, weights, bias, residual, gate, output, groups, tiles, source_lane, weights_lane, bias_lane,
+    source, weights, bias, residual, gate, before, output, groups, tiles, source_lane, weights_lane, bias_lane,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, OUTPUT_HEIGHT: tl.constexpr,
     OUTPUT_WIDTH: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr, KERNEL: tl.constexpr, PHASES: tl.constexpr,
     OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP_ROWS: tl.constexpr,
@@ -19,9 +25,11 @@ def window_product(
     COLUMN_OFFSET: tl.constexpr, ROW_TAP: tl.constexpr, ROW_TAP_STEP: tl.constexpr, COLUMN_TAP: tl.constexpr,
     COLUMN_TAP_STEP: tl.constexpr, COLUMN_TAP_OUTPUT: tl.constexpr, OUTPUT_CHANNEL_STRIDE: tl.constexpr,
     CHANNEL_STRIDE: tl.constexpr, TAP_STRIDE: tl.constexpr, RESIDUAL_STEP: tl.constexpr, RECTIFIED: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_GROUPS: tl.constexpr, BLOCK_BREADTH: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
+    GELU: tl.constexpr, PRECISION: tl.constexpr, BLOCK_GROUPS: tl.constexpr, BLOCK_BREADTH: tl.constexpr,
+    BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """output = relu(windows(source) @ weights + bias + residual), or that sum where gate > 0.
+    """output = relu(windows(source) @ weights + bias + residual), or that sum where gate > 0. With a gelu instead, the
+    sum is stored before it if asked for, and a gate is what the gelu was given, by whose slope the sum is multiplied.
 
     With a step, the residual has but every RESIDUAL_STEP-th row and column of the output, and is zero in between.
     """
@@ -102,8 +110,17 @@ def window_product(
             product += added.to(tl.float32)
     if RECTIFIED:
         product = tl.maximum(product, 0.0)
+    if GELU and gate is None:
+        if before is not None:
+            tl.store(before + places, product.to(before.dtype.element_ty), mask=kept)
+        product *= _normal_share(product)
     if gate is not None:
-        product = tl.where(tl.load(gate + places, mask=kept, other=0.0) > 0, product, 0.0)
+        given = tl.load(gate + places, mask=kept, other=0.0)
+        if GELU:
+            given = given.to(tl.float32)
+            product *= _normal_share(given) + given * tl.exp(-0.5 * given * given) * 0.3989422804014327
+        else:
+            product = tl.where(given > 0, product, 0.0)
     tl.store(output + places, product.to(output.dtype.element_ty), mask=kept)
 
 

@@ -22,11 +22,11 @@ def convolution(images: Tensor, weights: Tensor, layer: Layer) -> Tensor:
 
 
 def fused_convolution(images: Tensor, weights: Tensor, bias: Tensor, residual: Tensor | None, layer: Layer) -> Tensor:
-    """relu(conv(images) + bias + residual), the relu if asked for."""
+    """relu(conv(images) + bias + residual), the relu or a gelu if asked for."""
     output = convolution(images, weights, layer) + bias.to(images.dtype)[:, None, None]
     if residual is not None:
         output = output + residual
-    return output.relu() if layer.relu else output
+    return output.relu() if layer.relu else F.gelu(output) if layer.gelu else output
 
 
 def dense_weights(weights: Tensor, layer: Layer) -> Tensor:

@@ -85,7 +85,8 @@ class FusedChain:
             weight, bias, _ = layer.weights.apart(module)
             with in_precision():
                 result = F.linear(values[layer.source], weight.flatten(1), bias)
-            values[layer.output] = result.relu() if layer.relu else result
+            result = result if layer.residual is None else result + values[layer.residual]
+            values[layer.output] = result.relu() if layer.relu else F.gelu(result) if layer.gelu else result
         return values[self.output]
 
     def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:

@@ -20,6 +20,8 @@ MOST_GROUPS, MOST_REACH = 4, 7
 reach 7 pixels 5 times as many."""
 SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 RELUS = (F.relu, torch.relu, torch.relu_, "relu", "relu_")
+GELU_FORM = "none"
+"""Exact; its approximation by a hyperbolic tangent runs as it is."""
 
 Apart = tuple[Tensor, Tensor | None, BatchNorm | None]
 """Weights and bias of a convolution, and the normalisation after it."""
@@ -81,7 +83,7 @@ class Weights(ABC):
 
 @dataclass(frozen=True)
 class RecognisedLayer:
-    """relu(convolution(source) + residual), each part if there is one, and the nodes that it stands for."""
+    """relu(convolution(source) + residual), or a gelu, each part if there is one, and the nodes that it stands for."""
 
     nodes: tuple[fx.Node, ...]
     source: fx.Node
@@ -91,6 +93,7 @@ class RecognisedLayer:
     relu: bool = False
     groups: int = 1
     dilation: int = 1
+    gelu: bool = False
     of_tokens: bool = False
     """A product with the last axis of its source, whose channels it holds: a 1x1 convolution of another layout."""
     places: tuple[int, int] = (0, 0)
@@ -105,7 +108,7 @@ class RecognisedLayer:
 
     def reading(self, source: int, residual: int | None) -> Layer:
         """The layer as kernels know it, of tensors with these numbers."""
-        return Layer(source, self.stride, residual, self.relu, self.groups, self.dilation)
+        return Layer(source, self.stride, residual, self.relu, self.groups, self.dilation, self.gelu)
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLaye
     for node in graph.nodes:
         layer = _convolution(node, parts) or _placing(node) or _linear(node, parts)
         if layer is not None:
-            whole = _with_relu(layer if layer.of_tokens else _with_sum(layer, order, written, taken), parts)
+            whole = _with_activation(_with_sum(layer, order, written, taken), parts)
             taken.update(whole.nodes)
             layers.append(replace(whole, places=(order[layer.output], order[whole.output])))
     return layers
@@ -161,8 +164,7 @@ def _convolution(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer 
 
 
 def _linear(node: fx.Node, parts: dict[str, nn.Module]) -> RecognisedLayer | None:
-    """A product of tokens; one of single vectors is too small to gain anything. What is added to it stays outside: a
-    transformer sums in float32 what its layers give in lower precision."""
+    """A product of tokens; one of single vectors is too small to gain anything."""
     part = parts.get(str(node.target)) if node.op == "call_module" else None
     if not isinstance(part, nn.Linear) or len(node.args) != 1 or type(part).forward is not nn.Linear.forward:
         return None
@@ -239,14 +241,19 @@ def _with_sum(
     return replace(layer, nodes=(*layer.nodes, added), residual=others[0])
 
 
-def _with_relu(layer: RecognisedLayer, parts: dict[str, nn.Module]) -> RecognisedLayer:
+def _with_activation(layer: RecognisedLayer, parts: dict[str, nn.Module]) -> RecognisedLayer:
+    """With the relu after it, or the gelu after a product of tokens."""
     follower = _only_user(layer.output)
     if follower is None or len(follower.all_input_nodes) != 1:
         return layer
-    a_relu = follower.target in RELUS or (
-        follower.op == "call_module" and isinstance(parts[str(follower.target)], nn.ReLU)
-    )
-    return replace(layer, nodes=(*layer.nodes, follower), relu=True) if a_relu else layer
+    part = parts[str(follower.target)] if follower.op == "call_module" else None
+    if follower.target in RELUS or isinstance(part, nn.ReLU):
+        return replace(layer, nodes=(*layer.nodes, follower), relu=True)
+    form = part.approximate if isinstance(part, nn.GELU) else follower.kwargs.get("approximate", GELU_FORM)
+    a_gelu = isinstance(part, nn.GELU) or follower.target is F.gelu
+    if a_gelu and form == GELU_FORM and layer.of_tokens:
+        return replace(layer, nodes=(*layer.nodes, follower), gelu=True)
+    return layer
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:

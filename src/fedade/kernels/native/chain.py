@@ -19,7 +19,7 @@ def suits(layers: Sequence[Layer], inputs: Sequence[Tensor], weights: Sequence[T
     """Whether compiled convolutions gain something in this chain: float32 on a CPU, one client at a time."""
     return (
         len(inputs) == 1
-        and all(layer.dense for layer in layers)
+        and all(layer.dense and not layer.gelu for layer in layers)
         and all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in (*inputs, *weights))
         and all(weight.shape[-1] % 2 == 1 for weight in weights)
         and any(weight.shape[-1] == 3 and not any(size % CHANNELS for size in weight.shape[:2]) for weight in weights)
