@@ -60,10 +60,12 @@ def main() -> None:
     of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
     compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
     norm = (
-        pointers("fp32", "tokens", "weight", "bias", "sums") | pointers("bf16", "result", "gradient") | {"eps": "fp32"}
+        pointers("fp32", "tokens", "weight", "bias", "sums", "statistics")
+        | pointers("bf16", "result", "gradient", "added")
+        | {"eps": "fp32"}
     )
     compiled(norm_lanes._normalise, norm, CHANNELS=192, BLOCK=256, ROWS=16)
-    compiled(norm_lanes._normalise_back, norm, CHANNELS=192, BLOCK=256, ROWS=16, PER_PIECE=64)
+    compiled(norm_lanes._normalise_back, norm, CHANNELS=192, BLOCK=256, ROWS=16, BREADTH=32, HEIGHT=128, PER_PIECE=2048)
     for kind, tokens in (("bf16", 16), ("bf16", 128), ("fp32", 64)):
         places = [HeadPlaces(0, tokens * 576, first, 64, 576, 1) for first in (0, 192, 384)]
         heads = Heads(*places, 3, tokens, 64, 0.125)

@@ -270,3 +270,22 @@ def test_grouped_and_dilated_convolutions_of_clients(lanes: ModuleType, groups: 
         return vmap(grad(loss, (0, 1, 2)))(weights, biases, randoms(CLIENTS, 1, 8, 4, 5))
 
     assert_same(gradients(fused(lanes)), gradients(reference.fused_layers))
+
+
+@pytest.mark.parametrize(("samples", "dtype"), [(1, torch.float16), (150, torch.float16), (150, torch.float32)])
+def test_gradients_of_1x1_convolutions_in_one_split_or_several(
+    lanes: ModuleType, samples: int, dtype: torch.dtype
+) -> None:
+    layer, weights, biases = Layer(0, relu=False), randoms(CLIENTS, 64, 8, 1, 1), randoms(CLIENTS, 64)
+    shown = randoms(CLIENTS, samples, 8, 1, 3)
+
+    def gradients(layers: Callable[..., Tensor], images: Tensor) -> Any:
+        def loss(weights: Tensor, bias: Tensor, images: Tensor) -> Tensor:
+            return layers([layer], [images], [weights], [bias]).float().square().mean()
+
+        return vmap(grad(loss, (0, 1)))(weights, biases, images)
+
+    found, expected = gradients(fused(lanes), shown.to(dtype)), gradients(reference.fused_layers, shown)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype is torch.float32
+        assert (one - other).norm() < 2e-3 * other.norm()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_mixtures_in_one_kernel_are_fitted_as_one_by_one(samples, classes, colum
     )
 
 
-@pytest.mark.parametrize(("rows", "channels"), [(3, 5), (70, 16), (2, 33)])
+@pytest.mark.parametrize(("rows", "channels"), [(3, 5), (70, 16), (2, 33), (1, 2), (1030, 4)])
 @pytest.mark.parametrize("own", [(0, 0, 0), (0, None, None), (None, 0, 0), (0, 0, None)])
 def test_tokens_are_normalised_with_gradients(rows, channels, own):
     from fedade.kernels import norm_lanes
@@ -117,20 +118,25 @@ def test_tokens_are_normalised_with_gradients(rows, channels, own):
 
     def everything(module):
         def one(*tensors):
-            return module.layer_norm(*tensors, EPS, torch.float32)
+            found = module.layer_norm(*tensors, EPS, torch.float32)
+            return (found, tensors[0]) if module is reference else found
 
-        def loss(*tensors):
-            return (one(*tensors) * direction).sum()
+        def loss(*tensors, alone=False):
+            normal, passed = one(*tensors)
+            return (normal * direction).sum() + (0 if alone else (passed.square() * direction).sum())
 
         def of_all(*tensors):
             return vmap(loss, own)(*tensors).sum()
 
         each = vmap(grad(loss, (0, 1, 2)), own)(*given)
-        return vmap(one, own)(*given), *each, *grad(of_all, (0, 1, 2))(*given)
+        alone = vmap(grad(partial(loss, alone=True), (0, 1, 2)), own)(*given)
+        with torch.no_grad():
+            values = vmap(one, own)(*given)
+        return *values, *each, *alone, *grad(of_all, (0, 1, 2))(*given)
 
     for found, expected in zip(everything(norm_lanes), everything(reference), strict=True):
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
-    half = norm_lanes.layer_norm(torch.ones(1, 2, 4).half(), torch.ones(4), torch.zeros(4), EPS, torch.bfloat16)
+    half, _ = norm_lanes.layer_norm(torch.ones(1, 2, 4).half(), torch.ones(4), torch.zeros(4), EPS, torch.bfloat16)
     assert half.dtype is torch.bfloat16
 
 

@@ -151,12 +151,13 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
     return reference.absolute_iterations(start, constant, matrix, share, iterations)
 
 
-def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    """Tokens `[..., channels]` of one client, normalised in float32; one kernel there and one back."""
+def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Tokens `[..., channels]` of one client, normalised in float32; and the same tokens, for whoever else reads them: one
+    kernel there and one back, which adds what comes back to both."""
     if tokens.shape[-1] <= MOST_CHANNELS and tokens.dtype in DTYPES and _runs_triton(tokens):
-        fused: Tensor = _module("norm_lanes").layer_norm(tokens, weight, bias, eps, dtype)
-        return fused
-    return reference.layer_norm(tokens, weight, bias, eps, dtype)
+        both: tuple[Tensor, Tensor] = _module("norm_lanes").layer_norm(tokens, weight, bias, eps, dtype)
+        return both
+    return reference.layer_norm(tokens, weight, bias, eps, dtype), tokens
 
 
 def attention(heads: Heads, sources: Sequence[Tensor], tf32: bool = False) -> Tensor:

@@ -31,6 +31,8 @@ GRADIENT_PRECISION = {"float32": "bf16x6", "tf32": "bf16x3"}
 In gradients, an operand has to be turned on the way to the tensor cores. That can be done with bf16 only, so they are
 made of products of bf16; three of them are better than one of tf32.
 """
+FEWEST_STEPS = 4
+"""Of a split of a 1x1 convolution's weight gradient, which as a whole needs no summing."""
 SUM_SPLITS, SUM_BLOCK = 16, 2048
 """Splits at most, and numbers in all, that are summed at a time."""
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
@@ -106,7 +108,8 @@ def weight_gradient(
     precision: str,
     tiling: SplitTiling | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients with respect to packed weights and bias in float32: sums over splits of the samples, then their sum."""
+    """Gradients with respect to packed weights and bias in float32: sums over splits of the samples, then their sum,
+    unless one split has all of it."""
     lanes, samples = gradient.shape[:2]
     source, channels = image_of(images), gradient.shape[-1]
     tiling = tiling or weight_gradient_tiling(source.channels, channels, stride, images.element_size())
@@ -116,7 +119,9 @@ def weight_gradient(
     groups = samples * window.groups
     tiles = _blocks(window.breadth, block.breadth) * _blocks(window.stretch, block.depth) * window.rows // rows_together
     steps = _blocks(groups, block.groups)
+    one_tap = kernel == 1 and window.outputs == 1
     steps_per_split = _blocks(steps, max(1, tiling.programs // (tiles * lanes)))
+    steps_per_split = max(FEWEST_STEPS, steps_per_split) if one_tap else steps_per_split
     splits = _blocks(steps, steps_per_split)
     partial_size = window.rows * window.breadth * window.stretch + window.breadth
     partial = room(images, (lanes, splits, partial_size), dtype=torch.float32)
@@ -137,27 +142,37 @@ def weight_gradient(
     )
     shape = (channels, kernel, kernel, source.channels)
     size = math.prod(shape)
-    biases = channels if tiling.with_sums else 0
-    total = room(partial, (lanes, size + biases))
+    if one_tap and splits == 1:
+        total = partial[:, 0]
+    else:
+        total = _sum_of_splits(partial, window, stride, channels if tiling.with_sums else 0)
+    of_bias = total[:, size:] if tiling.with_sums else _sums_per_channel(gradient)
+    return total[:, :size].view(lanes, *shape), of_bias
+
+
+def _sum_of_splits(partial: Tensor, window: Window, stride: int, biases: int) -> Tensor:
+    """`[lanes, numbers]`: those of packed weights, then so many of the bias."""
+    lanes, splits = partial.shape[:2]
+    numbers = window.output.channels * window.kernel**2 * window.source.channels + biases
+    total = room(partial, (lanes, numbers))
     splits_at_once = min(SUM_SPLITS, power_of_two(splits, least=1))
-    sum_tiles = _blocks(size + biases, SUM_BLOCK // splits_at_once)
-    launch(sum_of_partials, sum_tiles, lanes)(
+    tiles = _blocks(numbers, SUM_BLOCK // splits_at_once)
+    launch(sum_of_partials, tiles, lanes)(
         partial,
         total,
         splits,
-        sum_tiles,
+        tiles,
         BIASES=biases,
-        OUTPUT_CHANNELS=channels,
-        CHANNELS=source.channels,
-        KERNEL=kernel,
+        OUTPUT_CHANNELS=window.output.channels,
+        CHANNELS=window.source.channels,
+        KERNEL=window.kernel,
         STRIDE=stride,
         OUTPUTS=window.outputs,
         COLUMNS=window.columns,
         BLOCK_SPLITS=splits_at_once,
         BLOCK=SUM_BLOCK // splits_at_once,
     )
-    of_bias = total[:, size:] if tiling.with_sums else _sums_per_channel(gradient)
-    return total[:, :size].view(lanes, *shape), of_bias
+    return total
 
 
 def _sums_per_channel(images: Tensor) -> Tensor:

@@ -142,10 +142,11 @@ class TokenNorm:
             with in_precision():
                 return norm(tokens)  # type: ignore[no-any-return]
         # Sums keep the layout of what they add to: what the patches left transposed would be turned before every norm.
-        tokens = values[source] = tokens.contiguous()
+        tokens = tokens.contiguous()
         low = self.products_read and current_pass().precision == "bf16"
         dtype = torch.bfloat16 if low else torch.promote_types(tokens.dtype, torch.float32)
-        return layer_norm(tokens, norm.weight, norm.bias, norm.eps, dtype)
+        normal, values[source] = layer_norm(tokens, norm.weight, norm.bias, norm.eps, dtype)
+        return normal
 
 
 def run_node(node: fx.Node, module: nn.Module, values: dict[fx.Node, Any]) -> Any:
