@@ -25,27 +25,9 @@ from fedade.kernels.native import calls, chain
 from fedade.kernels.reference import Affine
 
 __all__ = [
-    "Affine",
-    "CorrectedLayer",
-    "Correcting",
-    "CorrectionRule",
-    "HeadPlaces",
-    "Heads",
-    "Layer",
-    "absolute_iterations",
-    "attends",
-    "attention",
-    "channel_moments",
-    "compile_side_by_side",
-    "convolved",
-    "corrected_layer",
-    "folded",
-    "fused_layers",
-    "layer_norm",
-    "mapped",
-    "mixture_weights",
-    "normalised",
-    "normalised_pixels",
+    "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
+    "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "folded",
+    "fused_layers", "layer_norm", "mapped", "mixture_weights", "normalised", "normalised_pixels", "packed_weights",
     "runs_fused",
 ]  # fmt: skip
 
@@ -68,6 +50,7 @@ def fused_layers(
     weights: Sequence[Tensor],
     biases: Sequence[Tensor],
     tf32: bool = False,
+    packed: Sequence[Tensor] = (),
 ) -> Tensor:
     """The output of the last of several layers of one client; `vmap` over clients and `grad` work on it.
 
@@ -76,15 +59,25 @@ def fused_layers(
     the stride.
 
     Layers of one call share kernels in the backward pass, so a whole network is faster than its layers one by one.
-    Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits.
+    Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits. `packed` is what
+    `packed_weights` has made of the weights, if it was asked.
     """
     if chain.suits(layers, inputs, weights):
         return chain.fused_layers(layers, inputs, weights, biases)
     if inputs[0].dtype in DTYPES and _runs_triton(inputs[0]):
         precision = "tf32" if tf32 else "float32"
-        fused: Tensor = _module("lanes").fused_layers(layers, inputs, weights, biases, precision)
+        fused: Tensor = _module("lanes").fused_layers(layers, inputs, weights, biases, precision, packed)
         return fused
     return reference.fused_layers(layers, inputs, weights, biases)
+
+
+def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+    """Weights of 1x1 convolutions as products of such a dtype want them, those of many layers in as few launches as can
+    be; nothing where that is of no use."""
+    if not weights or dtype not in DTYPES or not _runs_triton(weights[0]):
+        return ()
+    copies: list[Tensor] = _module("lanes").packed_weights(weights, dtype)
+    return copies
 
 
 def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
@@ -152,8 +145,8 @@ def absolute_iterations(start: Tensor, constant: Tensor, matrix: Tensor, share: 
 
 
 def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Tokens `[..., channels]` of one client, normalised in float32; and the same tokens, for whoever else reads them: one
-    kernel there and one back, which adds what comes back to both."""
+    """Tokens `[..., channels]` of one client, normalised in float32; and the same tokens, for whoever else reads them:
+    one kernel there and one back, which adds what comes back to both."""
     if tokens.shape[-1] <= MOST_CHANNELS and tokens.dtype in DTYPES and _runs_triton(tokens):
         both: tuple[Tensor, Tensor] = _module("norm_lanes").layer_norm(tokens, weight, bias, eps, dtype)
         return both

@@ -17,6 +17,7 @@ from torch.autograd import Function
 from fedade.kernels.backward import layer_gradients
 from fedade.kernels.launch import Epilogue, convolve, room_of_output
 from fedade.kernels.layer import Layer
+from fedade.kernels.packing import packed_copies
 from fedade.kernels.reference import dense_weights
 from fedade.kernels.second_stream import SecondStream
 
@@ -35,6 +36,8 @@ class Plan:
     inputs: int
     precision: str
     kept: bool
+    packed: bool = False
+    """Whether it is given copies of its weights, packed and in the precision of its images, behind the biases."""
 
     def __post_init__(self) -> None:
         used = {tensor for layer in self.layers for tensor in (layer.source, layer.residual)}
@@ -67,8 +70,10 @@ def fused_layers(
     weights: Sequence[Tensor],
     biases: Sequence[Tensor | None],
     precision: str,
+    packed: Sequence[Tensor] = (),
 ) -> Tensor:
-    """What the last layer gives for one client and images `[samples, channels, height, width]`."""
+    """What the last layer gives for one client and images `[samples, channels, height, width]`. `packed` are copies of
+    the weights in the precision of the images, if somebody has made them: see `packed_weights`."""
     padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
     images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
     after = [padding[layer.source] if layer.source < len(inputs) else 0 for layer in layers]
@@ -76,10 +81,48 @@ def fused_layers(
         weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
     ]
     kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
-    plan = Plan(tuple(layers), len(inputs), precision, kept=torch.is_grad_enabled())
+    plan = Plan(tuple(layers), len(inputs), precision, torch.is_grad_enabled(), packed=bool(packed))
     offsets = [None if bias is None else bias[None] for bias in biases]
-    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *offsets)
+    copies = [weight.permute(0, 2, 3, 1)[None] for weight in packed]
+    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *offsets, *copies)
     return results[0].squeeze(0).permute(0, 3, 1, 2)
+
+
+def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Weights of 1x1 convolutions without gradients, for `fused_layers`; copies, where they have another precision."""
+    without = [weight.detach() for weight in weights]
+    if all(weight.dtype is dtype for weight in without):
+        return without
+    copies: tuple[Tensor, ...] = PackedWeights.apply(dtype, *(weight[None] for weight in without))
+    return [copy.squeeze(0) for copy in copies]
+
+
+class PackedWeights(Function):
+    """Weights `[lanes, ...]` in, their copies out."""
+
+    @staticmethod
+    def forward(dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+        """Copy."""
+        return tuple(packed_copies(weights, dtype))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Nothing is kept."""
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, dtype: torch.dtype, *weights: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
+        """Clients are lanes; what they share is copied once."""
+        lanes = [
+            weight if dim is None else weight.movedim(dim, 0).flatten(0, 1)
+            for weight, dim in zip(weights, in_dims[1:], strict=True)
+        ]
+        copies = PackedWeights.apply(dtype, *lanes)
+        dims = tuple(None if dim is None else 0 for dim in in_dims[1:])
+        return tuple(
+            copy if dim is None else copy.unflatten(0, (info.batch_size, -1))
+            for copy, dim in zip(copies, dims, strict=True)
+        ), dims
 
 
 class LayerChain(Function):
@@ -89,12 +132,14 @@ class LayerChain(Function):
     @staticmethod
     def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run the layers."""
-        inputs, weights, biases = plan.parts(tensors)
+        inputs, weights, others = plan.parts(tensors)
+        biases, packed = others[: len(plan.layers)], [dense_lanes(weight) for weight in others[len(plan.layers) :]]
         images: list[Any] = [image.contiguous() for image in inputs]
-        packed = _packed(weights[:1], images[0].dtype)
         second = SecondStream(images[0].device)
-        with second.reading(images[0]):
-            packed += _packed(weights[1:], images[0].dtype)
+        if not plan.packed:
+            packed = packed_copies(weights[:1], images[0].dtype)
+            with second.reading(images[0]):
+                packed += packed_copies(weights[1:], images[0].dtype)
         befores: list[Tensor] = []
         for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
             if plan.kept and layer.gelu:
@@ -108,7 +153,7 @@ class LayerChain(Function):
             for unused in () if plan.kept else plan.unused_after(index):
                 images[unused] = None
         *outputs, result = images[plan.inputs :]
-        return (result, *outputs, *befores, *packed) if plan.kept else (result,)
+        return (result, *outputs, *befores, *(() if plan.packed else packed)) if plan.kept else (result,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -117,8 +162,9 @@ class LayerChain(Function):
         if not plan.kept:
             return
         result, *others = output
-        count = len(plan.layers)
-        outputs, befores, packed = others[: count - 1], others[count - 1 : -count], others[-count:]
+        count, before = len(plan.layers), len(plan.layers) - 1 + len(plan.gelus)
+        outputs, befores, packed = others[: count - 1], others[count - 1 : before], others[before:]
+        packed = packed or tensors[plan.inputs + 2 * count :]
         ctx.plan = plan
         ctx.kinds = [(len(tensor), tensor.dtype) for tensor in tensors]
         ctx.mark_non_differentiable(*others)
@@ -144,7 +190,8 @@ class LayerChain(Function):
             return mapped_again(batch, LayerChain.apply(plan, *as_lanes(batch, dims, tensors)))
         images = [_samples(tensor, dim, batch) for tensor, dim in zip(tensors, dims[:inputs], strict=False)]
         results = LayerChain.apply(plan, *images, *tensors[inputs:])
-        images, packed = (results[: -len(plan.layers)], results[-len(plan.layers) :]) if plan.kept else (results, ())
+        count = len(plan.layers) + len(plan.gelus) if plan.kept else 1
+        images, packed = results[:count], results[count:]
         outputs = tuple(image.reshape(len(image), batch, -1, *image.shape[2:]) for image in images)
         return (*outputs, *packed), (1,) * len(outputs) + (None,) * len(packed)
 
@@ -169,10 +216,12 @@ class LayerChainGradient(LaneGradient):
     def forward(plan: Plan, needed: tuple[bool, ...], gradient: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
         """One gradient per tensor that needs one, each with all lanes."""
         inputs, outputs, others = plan.parts(saved)
-        weights, befores = others[: len(plan.layers)], others[len(plan.layers) :]
+        weights, befores = [dense_lanes(one) for one in others[: len(plan.layers)]], others[len(plan.layers) :]
         images = [image.contiguous() for image in (*inputs, *outputs)]
         given = {number: before.contiguous() for number, before in zip(plan.gelus, befores, strict=True)}
-        results = layer_gradients(plan.layers, plan.parts(needed), images, weights, gradient, plan.precision, given)
+        of_inputs, of_weights, of_others = plan.parts(needed)
+        wanted = of_inputs, of_weights, of_others[: len(plan.layers)]
+        results = layer_gradients(plan.layers, wanted, images, weights, gradient, plan.precision, given)
         return tuple(result for part in results for result in part if result is not None)
 
     @staticmethod
@@ -187,14 +236,6 @@ class LayerChainGradient(LaneGradient):
 def _padded(tensor: Tensor, padding: int) -> Tensor:
     """With so many more channels of zeros."""
     return F.pad(tensor, (0, padding)) if padding else tensor
-
-
-def _packed(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Contiguous copies: an output of an operation must not be one of its inputs. All in as few launches as can be."""
-    packed = [weight.new_empty(weight.shape, dtype=dtype) for weight in weights]
-    if packed:
-        torch._foreach_copy_(packed, list(weights))
-    return packed
 
 
 def dense_lanes(lanes: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class LayerNorm(Function):
         of_tokens, *others = (
             summed_if_shared(result, lanes).to(dtype) for result, (lanes, dtype) in zip(results, ctx.kinds, strict=True)
         )
-        return None, of_tokens if passed is added else of_tokens + passed, *others
+        return None, of_tokens if passed is None or passed is added else of_tokens + passed, *others
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, how: Any, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
@@ -221,6 +221,6 @@ def _normalise_back(
         piece, place = number // TILES % pieces, (number // TILES).to(tl.int64)
         own = sums + place * CHANNELS
         _back_to_weights(
-            gradient, tokens, statistics, own, own + lanes.to(tl.int64) * pieces * CHANNELS, rows, number % TILES, piece,
-            place // pieces, CHANNELS, BREADTH, HEIGHT, PER_PIECE,
+            gradient, tokens, statistics, own, own + lanes.to(tl.int64) * pieces * CHANNELS, rows, number % TILES,
+            piece, place // pieces, CHANNELS, BREADTH, HEIGHT, PER_PIECE,
         )  # fmt: skip

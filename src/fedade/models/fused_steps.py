@@ -65,7 +65,10 @@ class FusedChain:
         places = [(when, ends, layer) for layer in self.layers for ends, when in enumerate(layer.places)]
         return [(layer, bool(ends)) for _, ends, layer in sorted(places, key=lambda place: place[:2])]
 
-    def run(self, module: nn.Module, values: dict[fx.Node, Any]) -> Tensor:
+    def run(
+        self, module: nn.Module, values: dict[fx.Node, Any], packed: Mapping[fx.Node, Tensor] | None = None
+    ) -> Tensor:
+        """`packed` are the weights of products of tokens in the precision of the pass, by the layers' outputs."""
         precision, (given, layers) = current_pass().precision, self._numbered
         if not self.of_tokens and not isinstance(current_pass().normalisation, Frozen):
             return self._one_by_one(module, {node: values[node] for node in given})
@@ -76,7 +79,9 @@ class FusedChain:
         if self.of_tokens:  # as images of one row
             images = [one.reshape(len(one), 1, -1, one.shape[-1]).permute(0, 3, 1, 2) for one in images]
         weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
-        result = fused_layers(layers, images, weights, biases, tf32=precision == "tf32")
+        ready = [packed[layer.output] for layer in self.layers] if self.of_tokens and packed else []
+        ready = ready if all(weight.dtype is images[0].dtype for weight in ready) else []
+        result = fused_layers(layers, images, weights, biases, tf32=precision == "tf32", packed=ready)
         return result.permute(0, 2, 3, 1).reshape(*shape[:-1], -1) if self.of_tokens else result
 
     def _products(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fedade.core.normalisation import PassContext, making_pass
-from fedade.kernels import runs_fused
+from fedade.core.normalisation import PassContext, current_pass, making_pass
+from fedade.kernels import packed_weights, runs_fused
 from fedade.models.attention import UNKNOWN_ATTENTION, TokenAttention, other_attention, part_of, recognised_attentions
 from fedade.models.batch_norm import BatchNorm
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision, run_node
@@ -47,8 +47,11 @@ class TracedPass:
 
     def run(self, module: nn.Module, inputs: Tensor) -> Any:
         values, given = dict[fx.Node, Any](), iter((inputs,))
+        packed = self._packed(module)
         for place, step in enumerate(self.steps):
-            if not isinstance(step, fx.Node):
+            if isinstance(step, FusedChain):
+                values[step.output] = step.run(module, values, packed)
+            elif not isinstance(step, fx.Node):
                 values[step.output] = step.run(module, values)
             elif step.op == "placeholder":
                 values[step] = next(given, step.args[0] if step.args else None)
@@ -60,6 +63,15 @@ class TracedPass:
             for node in self.unused_after.get(place, ()):
                 del values[node]
         raise AssertionError("a graph ends with its output")
+
+    def _packed(self, module: nn.Module) -> dict[fx.Node, Tensor]:
+        """The weights of all products of tokens in the precision of the pass, by the layers' outputs."""
+        chains = [step for step in self.steps if isinstance(step, FusedChain) and step.of_tokens]
+        layers = [layer for chain in chains for layer in chain.layers]
+        weights = [layer.weights.apart(module)[0] for layer in layers]
+        low = current_pass().precision == "bf16"
+        packed = packed_weights(weights, torch.bfloat16 if low or not weights else weights[0].dtype)
+        return dict(zip((layer.output for layer in layers), packed, strict=False))
 
     @property
     def convolves(self) -> bool:
