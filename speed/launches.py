@@ -87,10 +87,10 @@ def counting() -> Iterator[Counting]:
         yield counts
 
 
-def launches(model: str, clients: int = 8, method: str = "fed-ade-plus") -> Counter[tuple[str, str]]:
-    """Of one timestep with one round, by line and name."""
+def launches(model: str, clients: int = 8, method: str = "fed-ade-plus", size: int = 16) -> Counter[tuple[str, str]]:
+    """Of one timestep with one round and images of some size, by line and name."""
     work = Work(
-        clients=clients, participants=2, rounds=1, timesteps=3, samples=20, model=model, input_shape=(3, 16, 16)
+        clients=clients, participants=2, rounds=1, timesteps=3, samples=20, model=model, input_shape=(3, size, size)
     )
     scenario = random_scenario(work, "cpu")
     scenario = replace(scenario, deployment=scenario.deployment.computing_in("bf16"))
@@ -108,12 +108,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["resnet-3block", "import:speed.networks:resnet20"])
     parser.add_argument("--methods", nargs="+", default=["fed-ade-plus"])
+    parser.add_argument("--size", type=int, default=16, help="pixels of an image along each side")
     parser.add_argument("--lines", action="store_true", help="by line of our code")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     torch.set_num_threads(1)
     for model, method in product(options.models, options.methods):
-        found = launches(model, method=method)
+        found = launches(model, method=method, size=options.size)
         print(f"{method}, {model.rpartition(':')[2]}: {sum(found.values())} launches", flush=True)
         by_line: dict[str, Counter[str]] = {}
         for (line, name), count in found.items():

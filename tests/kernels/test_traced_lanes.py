@@ -13,7 +13,7 @@ from fedade.core.normalisation import Mixed, PassContext, making_pass
 from fedade.kernels.native import chain
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
 from fedade.models.image import BasicBlock, GlobalAverage
-from fedade.models.traced import TracedBody, TracedPass
+from fedade.models.traced import TracedBody, TracedPass, fused_and_other_layers
 
 from ..models.test_traced import Residual
 
@@ -40,14 +40,14 @@ def on_lanes(lanes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Tokens(nn.Module):
-    """A transformer's block, and a product with a relu."""
+    """Patches, a transformer's block, and a product with a relu."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.block, self.last = TransformerBlock(16, 2), nn.Linear(16, 8)
+        self.patches, self.block, self.last = nn.Conv2d(16, 16, 2, 2), TransformerBlock(16, 2), nn.Linear(16, 8)
 
     def forward(self, images: Tensor) -> Tensor:
-        return torch.relu(self.last(self.block(images.flatten(2).mT))).mean(1)
+        return torch.relu(self.last(self.block(self.patches(images).flatten(2).mT))).mean(1)
 
 
 def material(kind: str) -> tuple[TracedBody, dict[str, Tensor], Tensor]:
@@ -63,6 +63,8 @@ def material(kind: str) -> tuple[TracedBody, dict[str, Tensor], Tensor]:
     images = torch.randn(CLIENTS, 1, 16, 4, 4, generator=generator)
     body.trace(images[0])
     assert isinstance(body.plan, TracedPass)
+    if kind == "tokens":
+        assert fused_and_other_layers(body)[1] == []
     own = {
         name: value.detach() * torch.tensor([1.0, 1.1]).view(-1, *[1] * value.ndim)
         for name, value in body.named_parameters()

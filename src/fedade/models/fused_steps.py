@@ -149,7 +149,8 @@ class TokenNorm:
         # Sums keep the layout of what they add to: what the patches left transposed would be turned before every norm.
         tokens = tokens.contiguous()
         low = self.products_read and current_pass().precision == "bf16"
-        dtype = torch.bfloat16 if low else torch.promote_types(tokens.dtype, torch.float32)
+        exact = torch.float64 if tokens.dtype is torch.float64 else torch.float32
+        dtype = torch.bfloat16 if low else exact
         normal, values[source] = layer_norm(tokens, norm.weight, norm.bias, norm.eps, dtype)
         return normal
 

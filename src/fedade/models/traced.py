@@ -20,6 +20,7 @@ from fedade.models.attention import UNKNOWN_ATTENTION, TokenAttention, other_att
 from fedade.models.batch_norm import BatchNorm
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision, run_node
 from fedade.models.image import GlobalAverage
+from fedade.models.patches import PatchProduct, is_patch_product
 from fedade.models.recognising import (
     RecognisedLayer,
     is_token_norm,
@@ -29,7 +30,7 @@ from fedade.models.recognising import (
     writes_input,
 )
 
-Step = fx.Node | FusedChain | TokenNorm | TokenAttention
+Step = fx.Node | FusedChain | TokenNorm | TokenAttention | PatchProduct
 ROUNDING = 1e-3
 
 
@@ -49,7 +50,7 @@ class TracedPass:
         values, given = dict[fx.Node, Any](), iter((inputs,))
         packed = self._packed(module)
         for place, step in enumerate(self.steps):
-            if isinstance(step, FusedChain):
+            if isinstance(step, FusedChain | PatchProduct):
                 values[step.output] = step.run(module, values, packed)
             elif not isinstance(step, fx.Node):
                 values[step.output] = step.run(module, values)
@@ -68,10 +69,12 @@ class TracedPass:
         """The weights of all products of tokens in the precision of the pass, by the layers' outputs."""
         chains = [step for step in self.steps if isinstance(step, FusedChain) and step.of_tokens]
         layers = [layer for chain in chains for layer in chain.layers]
-        weights = [layer.weights.apart(module)[0] for layer in layers]
+        of_patches = [step for step in self.steps if isinstance(step, PatchProduct)]
+        weights = [layer.weights.apart(module)[0] for layer in layers] + [one.weight(module) for one in of_patches]
         low = current_pass().precision == "bf16"
         packed = packed_weights(weights, torch.bfloat16 if low or not weights else weights[0].dtype)
-        return dict(zip((layer.output for layer in layers), packed, strict=False))
+        outputs = [layer.output for layer in layers] + [one.output for one in of_patches]
+        return dict(zip(outputs, packed, strict=False))
 
     @property
     def convolves(self) -> bool:
@@ -81,6 +84,7 @@ class TracedPass:
     def fused_modules(self) -> list[str]:
         chains = [step for step in self.steps if isinstance(step, FusedChain)]
         nodes = [node for chain in chains for layer in chain.layers for node in layer.nodes]
+        nodes += [step.output for step in self.steps if isinstance(step, PatchProduct)]
         return [str(node.target) for node in nodes if node.op == "call_module"]
 
     def attentions(self) -> tuple[list[str], list[str]]:
@@ -224,12 +228,16 @@ def _in_chains(graph: fx.Graph, module: nn.Module) -> list[Step]:
                 waiting = []
             waiting.append(by_output[node])
         elif node not in inside:
-            outputs, step = {layer.output for layer in waiting}, attentions.get(node, node)
+            outputs = {layer.output for layer in waiting}
+            step: Step = attentions.get(node, node)
             if node.op == "output" or outputs.intersection(_reads(step)) or writes_input(node, module):
                 steps += _cut(waiting)
                 waiting = []
-            normed = is_token_norm(node, module)
-            steps.append(TokenNorm(node, multiplied.issuperset(node.users)) if normed else step)
+            if is_token_norm(node, module):
+                step = TokenNorm(node, multiplied.issuperset(node.users))
+            elif is_patch_product(node, module):
+                step = PatchProduct(node)
+            steps.append(step)
     return steps
 
 
