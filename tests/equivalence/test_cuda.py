@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from speed.networks import VisionTransformer
 from torch.func import grad, vmap
 
 from fedade.client_map import Vectorised, loop
@@ -114,13 +115,15 @@ def test_less_precise_products_move_accuracy_little(scenarios, precision):
 
 
 @pytest.mark.parametrize(("precision", "limit"), [("float32", 1e-3), ("bf16", 0.1)])
-@pytest.mark.parametrize("kind", ["brought", "ours"])
+@pytest.mark.parametrize("kind", ["brought", "ours", "transformer"])
 def test_a_traced_network_has_the_gradients_of_a_cpu(kind, precision, limit):
     """Its fused layers run as kernels there, every client with its own weights."""
     set_multiplication("float32")
-    images = torch.from_numpy(Seeds(0).generator("images").normal(size=(3, 4, 3, 8, 8))).float()
-    if kind == "brought":
-        network, deployed, _ = bring(Classifier().eval(), images[0], None)
+    pixels = 32 if kind == "transformer" else 8
+    images = torch.from_numpy(Seeds(0).generator("images").normal(size=(3, 4, 3, pixels, pixels))).float()
+    if kind != "ours":
+        module = VisionTransformer(5, width=64, depth=2, heads=2) if kind == "transformer" else Classifier()
+        network, deployed, _ = bring(module.eval(), images[0], None)
     else:
         network = build("resnet-3block", (3, 8, 8), 5, UnitImages([0.0] * 3, [1.0] * 3), 0)
         deployed = network.initial_parameters()
