@@ -1,5 +1,7 @@
 """Launches of a timestep on a GPU, counted without one: what is small is computed for all layers at once."""
 
+from collections import Counter
+
 import pytest
 from speed.launches import launches
 
@@ -18,3 +20,12 @@ def test_only_kernels_of_ours_are_launched_for_each_layer():
     )
     of_method = {key: count for key, count in found.items() if key[0].startswith(("methods", "parts", "maths"))}
     assert max(of_method.values()) < LAYERS
+
+
+def test_parameters_of_all_layers_are_folded_and_unfolded_at_once():
+    found = launches("import:speed.networks:resnet20", clients=3, method="fed-ade")
+    count = Counter[str]()
+    for (_, name), times in found.items():
+        count[name] += times
+    assert count["window_outer_product"] == LAYERS * count["unfold_kernel"] > 0
+    assert count["window_product"] > LAYERS * count["fold_kernel"] > 0

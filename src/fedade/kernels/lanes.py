@@ -1,8 +1,8 @@
 """Chains of fused convolutions as differentiable operations that `vmap` turns into lanes of one kernel.
 
 Everything here has a lane axis in front: images `[lanes, samples, height, width, channels]`, weights `[lanes,
-outputs, kernel, kernel, channels]`, biases `[lanes, outputs]`. A tensor with one lane is shared by all. `vmap` over
-clients makes lanes of them; where the weights are not mapped, it makes one longer batch instead.
+outputs, channels, kernel, kernel]`, what outputs have `[lanes, outputs]`. A tensor with one lane is shared by all.
+`vmap` over clients makes lanes of them; where the weights are not mapped, it makes one longer batch instead.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedade.kernels.backward import layer_gradients
+from fedade.kernels.folding_lanes import LayerParameters, folded, unfolded
 from fedade.kernels.launch import Epilogue, convolve
 from fedade.kernels.layer import Layer
-from fedade.kernels.reference import dense_weights
-from fedade.kernels.second_stream import SecondStream
+from fedade.kernels.reference import Affine, dense_weights
 
 Dims: TypeAlias = tuple[int | None, ...]
 
@@ -29,12 +29,13 @@ CHANNEL_MULTIPLE = 4
 @dataclass(frozen=True)
 class Plan:
     """The structure of a chain: its layers, how many inputs it has, the precision of its products, and whether layers'
-    outputs are kept for gradients."""
+    outputs are kept for gradients; and what normalisations after the layers add to variances."""
 
     layers: tuple[Layer, ...]
     inputs: int
     precision: str
     kept: bool
+    eps: tuple[float, ...]
 
     def __post_init__(self) -> None:
         used = {tensor for layer in self.layers for tensor in (layer.source, layer.residual)}
@@ -50,10 +51,11 @@ class Plan:
         )
         return sorted(read - later)
 
-    def parts(self, tensors: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Inputs, one per layer, another one per layer."""
-        middle = self.inputs + len(self.layers)
-        return tensors[: self.inputs], tensors[self.inputs : middle], tensors[middle:]
+    def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], list[LayerParameters]]:
+        """Those of the inputs, and those of the layers' parameters."""
+        own = values[self.inputs :]
+        size = len(LayerParameters._fields)
+        return values[: self.inputs], [LayerParameters(*own[at : at + size]) for at in range(0, len(own), size)]
 
 
 def fused_layers(
@@ -62,43 +64,44 @@ def fused_layers(
     weights: Sequence[Tensor],
     biases: Sequence[Tensor | None],
     precision: str,
+    affines: Sequence[Affine | None] | None = None,
 ) -> Tensor:
     """What the last layer gives for one client and images `[samples, channels, height, width]`."""
     padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
     images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
-    after = [padding[layer.source] if layer.source < len(inputs) else 0 for layer in layers]
     dense = [
         weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
     ]
-    kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
-    plan = Plan(tuple(layers), len(inputs), precision, kept=torch.is_grad_enabled())
-    offsets = [None if bias is None else bias[None] for bias in biases]
-    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *offsets)
+    norms = [affine or (None, None, None, None, 0.0) for affine in affines or [None] * len(layers)]
+    own = [(weight, bias, *norm[:4]) for weight, bias, norm in zip(dense, biases, norms, strict=True)]
+    eps = tuple(norm[4] for norm in norms)
+    plan = Plan(tuple(layers), len(inputs), precision, kept=torch.is_grad_enabled(), eps=eps)
+    parameters = (None if value is None else value.float()[None] for of_layer in own for value in of_layer)
+    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *parameters)
     return results[0].squeeze(0).permute(0, 3, 1, 2)
 
 
 class LayerChain(Function):
-    """Inputs, weights and biases in; the result, then what gradients need: layers' outputs and packed weights."""
+    """Inputs and parameters in; the result, then what gradients need: layers' outputs and packed weights."""
 
     @staticmethod
     def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run the layers."""
-        inputs, weights, biases = plan.parts(tensors)
+        inputs, parameters = plan.parts(tensors)
         images: list[Any] = [image.contiguous() for image in inputs]
-        packed = _packed(weights[:1], images[0].dtype)
-        second = SecondStream(images[0].device)
-        with second.reading(images[0]):
-            packed += _packed(weights[1:], images[0].dtype)
-        for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
+        channels = [
+            images[layer.source].shape[-1] if layer.source < plan.inputs else own.weights.shape[2]
+            for layer, own in zip(plan.layers, parameters, strict=True)
+        ]
+        packed = folded(_dense(parameters), plan.eps, channels, images[0].dtype)
+        for index, (layer, (weight, bias)) in enumerate(zip(plan.layers, packed, strict=True)):
             residual = None if layer.residual is None else images[layer.residual]
-            added = None if bias is None else dense_lanes(bias.float())
-            epilogue = Epilogue(added, residual, rectified=layer.relu)
+            epilogue = Epilogue(bias, residual, rectified=layer.relu)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
-            second.join()
             for unused in () if plan.kept else plan.unused_after(index):
                 images[unused] = None
         *outputs, result = images[plan.inputs :]
-        return (result, *outputs, *packed) if plan.kept else (result,)
+        return (result, *outputs, *(weight for weight, _ in packed)) if plan.kept else (result,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -109,10 +112,10 @@ class LayerChain(Function):
         result, *others = output
         outputs, packed = others[: -len(plan.layers)], others[-len(plan.layers) :]
         ctx.plan = plan
-        ctx.kinds = [(len(tensor), tensor.dtype) for tensor in tensors]
+        ctx.kinds = [None if tensor is None else (len(tensor), tensor.dtype) for tensor in tensors]
         ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors[: plan.inputs], *outputs, result, *packed)
+        ctx.save_for_backward(*outputs, result, *packed, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -120,8 +123,8 @@ class LayerChain(Function):
         needed = ctx.needs_input_grad[1:]
         results = iter(LayerChainGradient.apply(ctx.plan, needed, gradients[0], *ctx.saved_tensors))
         return None, *(
-            summed_if_shared(next(results), lanes).to(dtype) if need else None
-            for need, (lanes, dtype) in zip(needed, ctx.kinds, strict=True)
+            summed_if_shared(next(results), kind[0]).to(kind[1]) if need else None
+            for need, kind in zip(needed, ctx.kinds, strict=True)
         )
 
     @staticmethod
@@ -157,10 +160,20 @@ class LayerChainGradient(LaneGradient):
     @staticmethod
     def forward(plan: Plan, needed: tuple[bool, ...], gradient: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
         """One gradient per tensor that needs one, each with all lanes."""
-        inputs, outputs, weights = plan.parts(saved)
+        count = len(plan.layers)
+        outputs, packed, (inputs, parameters) = saved[:count], saved[count : 2 * count], plan.parts(saved[2 * count :])
         images = [image.contiguous() for image in (*inputs, *outputs)]
-        results = layer_gradients(plan.layers, plan.parts(needed), images, weights, gradient, plan.precision)
-        return tuple(result for part in results for result in part if result is not None)
+        of_inputs, of_layers = plan.parts(needed)
+        wanted = of_inputs, [any(own) for own in of_layers]
+        results, pieces = layer_gradients(plan.layers, wanted, images, packed, gradient, plan.precision)
+        moving = [index for index, piece in enumerate(pieces) if piece is not None]
+        dense = _dense([parameters[index] for index in moving])
+        eps = [plan.eps[index] for index in moving]
+        unpacked = unfolded(dense, eps, [piece for piece in pieces if piece is not None])
+        for index, own, small, found in zip(moving, dense, eps, unpacked, strict=True):
+            names = (name for name, need in zip(own._fields, of_layers[index], strict=True) if need)
+            results += [found.of(name, own, small) for name in names]
+        return tuple(result for result in results if result is not None)
 
     @staticmethod
     def vmap(
@@ -176,12 +189,11 @@ def _padded(tensor: Tensor, padding: int) -> Tensor:
     return F.pad(tensor, (0, padding)) if padding else tensor
 
 
-def _packed(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Contiguous copies: an output of an operation must not be one of its inputs. All in as few launches as can be."""
-    packed = [weight.new_empty(weight.shape, dtype=dtype) for weight in weights]
-    if packed:
-        torch._foreach_copy_(packed, list(weights))
-    return packed
+def _dense(parameters: Sequence[LayerParameters]) -> list[LayerParameters]:
+    return [
+        LayerParameters(*(value if value is None else dense_lanes(value) for value in own))  # type: ignore[arg-type]
+        for own in parameters
+    ]
 
 
 def dense_lanes(lanes: Tensor) -> Tensor:

@@ -4,17 +4,17 @@ Weights are packed, `[lanes, outputs, kernel, kernel, channels]`, in the dtype o
 shared by all lanes.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedade.kernels.folding_lanes import PartialGradients
 from fedade.kernels.geometry import Image, Window, forward_window, input_gradient_window
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
-from fedade.kernels.reductions import sum_of_partials, sums_of_pieces
+from fedade.kernels.reductions import sums_of_pieces
 from fedade.kernels.tilings import (
     SplitTiling,
     Tiling,
@@ -31,8 +31,6 @@ GRADIENT_PRECISION = {"float32": "bf16x6", "tf32": "bf16x3"}
 In gradients, an operand has to be turned on the way to the tensor cores. That can be done with bf16 only, so they are
 made of products of bf16; three of them are better than one of tf32.
 """
-SUM_SPLITS, SUM_BLOCK = 16, 2048
-"""Splits at most, and numbers in all, that are summed at a time."""
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
 """Rows that one program sums, and numbers that it reads at a time."""
 
@@ -96,8 +94,8 @@ def weight_gradient(
     stride: int,
     precision: str,
     tiling: SplitTiling | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Gradients with respect to packed weights and bias in float32: sums over splits of the samples, then their sum."""
+) -> PartialGradients:
+    """Gradients with respect to packed weights and bias in float32: sums over splits of the samples."""
     lanes, samples = gradient.shape[:2]
     source, channels = image_of(images), gradient.shape[-1]
     tiling = tiling or weight_gradient_tiling(source.channels, channels, stride, images.element_size())
@@ -126,33 +124,13 @@ def weight_gradient(
         PRECISION=GRADIENT_PRECISION[precision],
         **_blocks_of(block),
     )
-    shape = (channels, kernel, kernel, source.channels)
-    size = math.prod(shape)
-    biases = channels if tiling.with_sums else 0
-    total = room(partial, (lanes, size + biases))
-    splits_at_once = min(SUM_SPLITS, power_of_two(splits, least=1))
-    sum_tiles = _blocks(size + biases, SUM_BLOCK // splits_at_once)
-    launch(sum_of_partials, sum_tiles, lanes)(
-        partial,
-        total,
-        splits,
-        sum_tiles,
-        BIASES=biases,
-        OUTPUT_CHANNELS=channels,
-        CHANNELS=source.channels,
-        KERNEL=kernel,
-        STRIDE=stride,
-        OUTPUTS=window.outputs,
-        COLUMNS=window.columns,
-        BLOCK_SPLITS=splits_at_once,
-        BLOCK=SUM_BLOCK // splits_at_once,
-    )
-    of_bias = total[:, size:] if tiling.with_sums else _sums_per_channel(gradient)
-    return total[:, :size].view(lanes, *shape), of_bias
+    weights = window.rows * window.breadth * window.stretch
+    biases = partial[:, :, weights:] if tiling.with_sums else _sums_per_channel(gradient)
+    return PartialGradients(partial, biases, window.outputs, window.columns, stride, source.channels)
 
 
 def _sums_per_channel(images: Tensor) -> Tensor:
-    """`[lanes, channels]` in float32; two stages, so that all of the device can help."""
+    """`[lanes, pieces, channels]` in float32, of so many rows each."""
     lanes, channels = len(images), images.shape[-1]
     rows = images[0].numel() // channels
     sums = room(images, (lanes, _blocks(rows, ROWS_PER_PIECE), channels), dtype=torch.float32)
@@ -167,7 +145,7 @@ def _sums_per_channel(images: Tensor) -> Tensor:
         BLOCK_ROWS=max(1, ROW_BLOCK // block),
         BLOCK_CHANNELS=block,
     )
-    return sums.sum(1)
+    return sums
 
 
 def image_of(images: Tensor) -> Image:

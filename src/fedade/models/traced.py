@@ -2,7 +2,8 @@
 
 `torch.fx` writes a module's pass down as a graph. Where normalisation has fixed statistics, a convolution, the
 normalisation after it, a sum and a relu are one `Layer`, and layers that follow one another are one call. What is not
-recognised runs as it is, in the same precision. The module itself is never changed: a plan says how its parts run.
+recognised runs as it is, in the same precision. Of the module nothing is changed but for constants that its plan reads:
+a plan says how its parts run.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from fedade.models.batch_norm import BatchNorm
 from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision
 from fedade.models.image import GlobalAverage
 from fedade.models.recognising import (
+    Placed,
     RecognisedLayer,
     is_token_norm,
     leave_out_identities,
@@ -68,9 +70,11 @@ class TracedPass:
         """Whether images are convolved by fused layers."""
         return any(isinstance(step, FusedChain) and not step.of_tokens for step in self.steps)
 
+    def fused_layers(self) -> list[RecognisedLayer]:
+        return [layer for step in self.steps if isinstance(step, FusedChain) for layer in step.layers]
+
     def fused_modules(self) -> list[str]:
-        chains = [step for step in self.steps if isinstance(step, FusedChain)]
-        nodes = [node for chain in chains for layer in chain.layers for node in layer.nodes]
+        nodes = [node for layer in self.fused_layers() for node in layer.nodes]
         return [str(node.target) for node in nodes if node.op == "call_module"]
 
 
@@ -99,6 +103,9 @@ def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
             graph = graph_of(module, inputs)
             steps = tuple(_in_chains(graph, module))
             plan = TracedPass(graph, steps, _unused_after(steps))
+            for layer in plan.fused_layers():
+                if isinstance(layer.weights, Placed):
+                    layer.weights.prepare(module)
             if not plan.fused_modules():
                 return None, "no layer can be fused"
             if not rounds_to(plan.run(module, inputs), module(inputs)):
