@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedade import kernels
 from fedade.kernels import Affine, compile_side_by_side, reference
-from fedade.kernels.folding_lanes import Fold, FoldGradient
+from fedade.kernels.folding_lanes import LayerParameters, PartialGradients, folded, unfolded
 from fedade.kernels.launch import Epilogue, convolve, input_gradient, weight_gradient
 from fedade.kernels.layer import Layer
 
@@ -29,6 +29,8 @@ COLUMNS = ("kernel", "shape", "clients", "samples", "milliseconds", "plain", "pl
 RESNET_20 = residual_network(32, [(16, 16, 1), (16, 32, 2), (32, 64, 2)])
 """One block of each of its three stages; the shortcuts that pad are 1x1 convolutions here, as to our kernels."""
 SHAPES = list(dict.fromkeys((*NETWORKS["resnet-3block"].shapes, *RESNET_20.shapes)))
+FOLDED_LAYERS = 6
+"""That are folded in one launch, as a network has them."""
 Work = Callable[[int], object]
 
 
@@ -72,7 +74,7 @@ def convolution_cases(shape: Shape, clients: int, samples: int, generator: torch
     yield found
     if clients > 1:
         yield case(
-            "window_outer_product, sum_of_partials",
+            "window_outer_product",
             lambda of: weight_gradient(of.images, of.gradient, shape.kernel, stride, "float32"),
             partial(backward, [False, True, False]),
         )
@@ -187,29 +189,36 @@ def small_cases(generator: torch.Generator) -> Iterator[Case]:
 
 
 def folding_cases(one: Callable[..., Case], generator: torch.Generator) -> Iterator[Case]:
-    """Folding a normalisation into the weights of 10 clients, and back."""
+    """Folding the normalisations of several layers into the weights of 10 clients, and back."""
     weights = [randoms(generator, 10, 64, 64, 3, 3) for _ in range(COPIES)]
     scale, shift, mean = (randoms(generator, 10, 64) for _ in range(3))
     variance = randoms(generator, 10, 64).square() + 0.5
-    packed, of_bias = randoms(generator, 10, 64, 3, 3, 64), randoms(generator, 10, 64)
+    eps = [1e-5] * FOLDED_LAYERS
+    # By row, output, column and channel, of 4 splits of the samples.
+    pieces, of_bias = randoms(generator, 10, 4, 3 * 64 * 3 * 64), randoms(generator, 10, 4, 64)
+    partial_gradients = [PartialGradients(pieces, of_bias, 1, 3, 1, 64)] * FOLDED_LAYERS
 
-    def folded(weight: Tensor, *affine: Tensor) -> tuple[Tensor, Tensor]:
-        return reference.folded(weight, Affine(*affine, 1e-5))
+    def layers(given: Tensor) -> list[LayerParameters]:
+        return [LayerParameters(given, None, scale, shift, mean, variance)] * FOLDED_LAYERS
 
-    def plain(given: Tensor) -> tuple[Tensor, Tensor]:
-        both = torch.func.vmap(folded)(given, scale, shift, mean, variance)
-        return both[0].permute(0, 1, 3, 4, 2).contiguous(), both[1]
+    def by_layer(weight: Tensor, *affine: Tensor) -> tuple[Tensor, Tensor]:
+        return reference.folded(weight, None, Affine(*affine, 1e-5))
 
-    def back(given: Tensor) -> tuple[Tensor, Tensor]:
-        narrow, gradient = (variance + 1e-5).rsqrt(), packed.permute(0, 1, 4, 2, 3)
+    def plain(given: Tensor) -> object:
+        both = [torch.func.vmap(by_layer)(given, scale, shift, mean, variance) for _ in eps]
+        return [(weight.permute(0, 1, 3, 4, 2).to(torch.bfloat16), bias) for weight, bias in both]
+
+    def layer_back(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        narrow, of_shift = (variance + 1e-5).rsqrt(), of_bias.sum(1)
+        gradient = pieces.sum(1).view(10, 3, 64, 3, 64).permute(0, 2, 4, 1, 3)
         own = gradient * (scale * narrow)[:, :, None, None, None]
-        return own.contiguous(), ((gradient * given).sum((2, 3, 4)) - mean * of_bias) * narrow
+        return own.contiguous(), ((gradient * given).sum((2, 3, 4)) - mean * of_shift) * narrow, of_shift
 
-    yield one("fold_kernel", lambda given: Fold.apply(1e-5, given, scale, shift, mean, variance), plain, weights)
+    yield one("fold_kernel", lambda given: folded(layers(given), eps, [64] * len(eps), torch.bfloat16), plain, weights)
     yield one(
         "unfold_kernel",
-        lambda given: FoldGradient.apply(1e-5, packed.permute(0, 1, 4, 2, 3), of_bias, given, scale, mean, variance),
-        back,
+        lambda given: unfolded(layers(given), eps, partial_gradients),
+        lambda given: [layer_back(given) for _ in eps],
         weights,
     )
 

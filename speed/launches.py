@@ -1,4 +1,4 @@
-"""How many kernels a timestep launches on a GPU, counted without one: `python speed/launches.py --methods fed-ade-plus`.
+"""How many kernels a timestep launches on a GPU, counted without one: `python speed/launches.py --methods tent`.
 
 Clients are mapped, and kernels of ours are not run but counted. PyTorch's operations, below `vmap`, are run on a CPU;
 those that only say otherwise how memory is read launch nothing. `--lines` says where in our code they come from.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fedade
 
-TWICE = {"Body", "Gradients", "Plan", "Progress", "Report"}
+TWICE = {"Body", "Plan", "Progress", "Report"}
 """Names that still have two meanings. Take one out when it has lost its second; add none."""
 
 

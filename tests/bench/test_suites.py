@@ -11,10 +11,12 @@ from fedade.core.errors import FedadeError
 from fedade.experiments import cell as cells_module
 from fedade.experiments.cell import COMMON
 from fedade.experiments.identifying import changed_cell
+from fedade.experiments.settings import build_method
 from fedade.experiments.suites import SUITES, suite_of
 from fedade.experiments.suites.grid import Block, Suite, SuiteRow, select
 from fedade.methods import METHODS
 from fedade.reporting import names, paper
+from fedade.tuning.searches import is_tunable
 
 ALL = {name: suite.cells(suite.seeds) for name, suite in SUITES.items()}
 
@@ -58,6 +60,13 @@ def test_table1_has_every_method_and_row_on_every_benchmark():
     assert methods <= set(METHODS)
     rows, benchmarks, schedules, seeds = 26, 6, 4, 3
     assert len(ALL["table1"]) == rows * benchmarks * schedules * seeds
+
+
+def test_methods_of_others_in_the_field_have_their_rates_tuned_too():
+    rows = {cell.labels["row"]: cell.method for cell in ALL["field"]}
+    ours = {"fed-ade", "fed-ade-plus", "fed-ade-plus-federated"}
+    free = {name for name in set(rows.values()) - ours if is_tunable(build_method(name, {}))}
+    assert {method for row, method in rows.items() if row.endswith(" (tuned)")} == free
 
 
 def changed(**changes):

@@ -27,7 +27,7 @@ from fedade.scenarios.building import build_scenario
 from fedade.scenarios.settings import ScenarioSettings
 
 from ..helpers import quick, with_streams
-from ..models.test_traced import Classifier
+from ..models.test_traced import Classifier, Residual
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -114,8 +114,11 @@ def test_less_precise_products_move_accuracy_little(scenarios, precision):
     assert abs(means[0] - means[1]) < 0.03
 
 
-@pytest.mark.parametrize(("precision", "limit"), [("float32", 1e-3), ("bf16", 0.1)])
-@pytest.mark.parametrize("kind", ["brought", "ours", "transformer"])
+@pytest.mark.parametrize(
+    ("kind", "precision", "limit"),
+    [(kind, *exact) for kind in ("brought", "ours", "transformer") for exact in (("float32", 1e-3), ("bf16", 0.1))]
+    + [("deep", "float32", 1e-2)],  # more layers than are folded in one launch
+)
 def test_a_traced_network_has_the_gradients_of_a_cpu(kind, precision, limit):
     """Its fused layers run as kernels there, every client with its own weights."""
     set_multiplication("float32")
@@ -123,6 +126,8 @@ def test_a_traced_network_has_the_gradients_of_a_cpu(kind, precision, limit):
     images = torch.from_numpy(Seeds(0).generator("images").normal(size=(3, 4, 3, pixels, pixels))).float()
     if kind != "ours":
         module = VisionTransformer(5, width=64, depth=2, heads=2) if kind == "transformer" else Classifier()
+        if kind == "deep":
+            module.body.extend([Residual(16, 16) for _ in range(12)])
         network, deployed, _ = bring(module.eval(), images[0], None)
     else:
         network = build("resnet-3block", (3, 8, 8), 5, UnitImages([0.0] * 3, [1.0] * 3), 0)

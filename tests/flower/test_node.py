@@ -133,7 +133,9 @@ def test_signals_are_an_orderly_end_and_handlers_are_put_back():
 @pytest.mark.slow
 def test_clients_of_one_program_are_started_again_and_end_with_it(make_task, tmp_path):
     task = make_task(
-        scenario={"num_clients": 2}, protocol={"participation": 1.0}, flower={"quorum": 1.0, "timeout_seconds": 200.0}
+        scenario={"num_clients": 2},
+        protocol={"participation": 1.0},
+        flower={"quorum": 1.0, "timeout_seconds": 200.0, "timestep_seconds": 3.0},  # not over before one is killed
     )
     configs = [{"client": name, "state-dir": str(tmp_path / "state")} for name in task.flower.clients]
     with ProcessGroup() as processes:

@@ -26,8 +26,9 @@ from .traces import assert_same, simulated, told
 
 pytestmark = pytest.mark.slow
 
-EVERYONE = {"quorum": 1.0, "timeout_seconds": 200.0, "retries": 3}
-"""No turn ends without all of its participants, so that faults may cost time but never change a number."""
+EVERYONE = {"quorum": 1.0, "timeout_seconds": 200.0, "retries": 3, "timestep_seconds": 3.0}
+"""No turn ends without all of its participants, so that faults may cost time but never change a number; and no run is
+over before its fault comes."""
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_twenty_kills_at_random_moments_lose_and_change_nothing(make_task, live,
 
 
 def test_a_trial_that_is_interrupted_leaves_no_process_and_goes_on_when_it_is_started_again(make_task, tmp_path):
-    task = pair(make_task, methods=["tent"])
+    task = pair(make_task, methods=["tent"], flower={"timestep_seconds": 5.0})  # not over before it is interrupted
     plain = task.as_plain()
     del plain["flower"]["clients"]
     storage.write_yaml(tmp_path / "task.yaml", plain)

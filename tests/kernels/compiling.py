@@ -23,7 +23,7 @@ MOST_SHARED = 227 * 1024
 """Bytes of its multiprocessors' memory that a program may have."""
 
 
-def compiled(kernel: Any, types: dict[str, str], **constants: Any) -> None:
+def compiled(kernel: Any, types: dict[str, Any], **constants: Any) -> None:
     """Compile a kernel for arguments of these types, and those that are named for integers."""
     options = {name: constants.pop(name) for name in ("num_warps",) if name in constants}
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
@@ -45,10 +45,14 @@ def main() -> None:
         compiled(scaling_lanes._scale, images | {"eps": "fp32"}, CHANNELS=32, RECTIFIED=True, BREADTH=32, ROWS=64)
         read = pointers(kind, "images") | pointers("fp32", "result")
         compiled(scaling_lanes._moments, read, PLANE=1024, CHANNELS=32, BREADTH=32, ROWS=64)
-    given = pointers("fp32", "weights", "scale", "shift", "mean", "variance", "result", "bias") | {"eps": "fp32"}
-    compiled(folding_lanes.fold_kernel, given, BLOCK=1024)
-    found = pointers("fp32", "of_weights", "of_bias", "own", "of_scale")
-    compiled(folding_lanes.unfold_kernel, given | found, BLOCK=1024)
+    for kind in ("bf16", "fp32"):
+        read = (*("*fp32",) * 6, *("i32",) * 6)
+        folding = ("i32", "i32", *read, f"*{kind}", "*fp32", "fp32", *("i32",) * 6)
+        all_layers = {"layers": (folding,) * folding_lanes.LAYERS_AT_ONCE}
+        compiled(folding_lanes.fold_kernel, all_layers, LAYERS=folding_lanes.LAYERS_AT_ONCE, BLOCK=1024)
+    unfolding = ("i32", "i32", *("*fp32",) * 5, *("i32",) * 5, *("*fp32",) * 6, "fp32", *("i32",) * 14)
+    all_layers = {"layers": (unfolding,) * folding_lanes.LAYERS_AT_ONCE}
+    compiled(folding_lanes.unfold_kernel, all_layers, LAYERS=folding_lanes.LAYERS_AT_ONCE, SPLITS=8, BLOCK=256)
     doubles = pointers("fp64", "start", "constant", "matrix", "result")
     compiled(simplex._iterations, doubles, SHARE=0.15, CLASSES=10, BLOCK=16)
     mixtures = pointers("fp64", "ratios", "counted", "start", "result")
@@ -72,13 +76,9 @@ def main() -> None:
         read = pointers(kind, "queries", "keys", "values", "result", "gradient", "of_queries", "of_keys", "of_values")
         for kernel in (attention_lanes._attend, attention_lanes._attend_back):
             compiled(kernel, read | {"scale": "fp32"}, **attention_lanes._constants(heads, "float32"))
-    for biases in (0, 32):
-        compiled(
-            reductions.sum_of_partials,
-            pointers("fp32", "partial", "total"),
-            BIASES=biases, OUTPUT_CHANNELS=32, CHANNELS=32, KERNEL=3, STRIDE=1, OUTPUTS=2, COLUMNS=4,
-            BLOCK_SPLITS=16, BLOCK=128,
-        )  # fmt: skip
+    for kind in ("bf16", "fp32"):
+        summed = pointers(kind, "rows") | pointers("fp32", "sums")
+        compiled(reductions.sums_of_pieces, summed, CHANNELS=32, BLOCK_ROWS=128, BLOCK_CHANNELS=32)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from torch.func import grad, vmap
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from fedade.kernels import compiling, products, reductions
+from fedade.kernels import Affine, compiling, folding_lanes, products, reductions
 from fedade.kernels.lanes import fused_layers
 from fedade.kernels.layer import Layer
 
@@ -35,8 +35,9 @@ class Hopper:
 
 
 def loss(weights: list[Tensor], images: Tensor) -> Tensor:
-    biases = [weight.new_zeros(len(weight)) for weight in weights]
-    return fused_layers(LAYERS, [images], weights, biases, "float32").mean((2, 3)).square().sum()
+    of_outputs = [weight.new_ones(len(weight)) for weight in weights]
+    affines = [Affine(*[ones] * 4, 1e-5) for ones in of_outputs]
+    return fused_layers(LAYERS, [images], weights, of_outputs, "float32", affines).mean((2, 3)).square().sum()
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
             found: Any = vmap(grad(loss))(weights, images)
     assert not any(gradient.any() for gradient in found)
     failures = [error for future in compiler.begun.values() if (error := future.exception())]
-    kernels = [kernel for kernel in chain(*(vars(module).values() for module in (products, reductions)))
+    kernels = [kernel for kernel in chain(*(vars(module).values() for module in (products, folding_lanes, reductions)))
                if isinstance(kernel, triton.JITFunction)]  # fmt: skip
     print(len(compiler.begun), sum(len(kernel.device_caches[0][0]) for kernel in kernels), failures)  # noqa: T201
 

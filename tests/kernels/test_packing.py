@@ -79,7 +79,7 @@ def test_a_chain_of_packed_weights_has_the_same_values_and_gradients(
     def of(with_packed: bool) -> Any:
         def run(weights: list[Tensor], biases: list[Tensor], images: Tensor) -> Tensor:
             packed = lanes.packed_weights(weights, dtype) if with_packed else ()
-            result: Tensor = lanes.fused_layers(LAYERS, [images], weights, biases, "float32", packed)
+            result: Tensor = lanes.fused_layers(LAYERS, [images], weights, biases, "float32", None, packed)
             return result.float().square().sum()
 
         with torch.no_grad():

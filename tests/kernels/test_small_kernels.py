@@ -15,58 +15,7 @@ from fedade.kernels import reference
 pytest.importorskip("triton")
 
 
-SHAPES = [(4, 3, 3), (6, 20, 3), (5, 8, 1)]
 EPS = 1e-5
-
-
-def operands(outputs: int, channels: int, kernel: int, lanes: tuple[int, ...] = ()):
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(*lanes, outputs, channels, kernel, kernel, generator=generator)
-    scale, shift, mean = (torch.randn(*lanes, outputs, generator=generator) for _ in range(3))
-    return weights, scale, shift, mean, torch.rand(*lanes, outputs, generator=generator) + 0.5
-
-
-def by_hand(weights, scale, shift, mean, variance):
-    return reference.folded(weights, reference.Affine(scale, shift, mean, variance, EPS))
-
-
-def on_lanes(*tensors):
-    from fedade.kernels.folding_lanes import folded
-
-    return folded(*tensors, EPS)
-
-
-def loss(function):
-    def of(weights, scale, shift, mean, variance):
-        folded, bias = function(weights, scale, shift, mean, variance)
-        return (folded.square() * folded.cumsum(0)).sum() + (bias.sin() * bias).sum()
-
-    return of
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_one_client(shape):
-    for one, other in zip(on_lanes(*operands(*shape)), by_hand(*operands(*shape)), strict=True):
-        torch.testing.assert_close(one, other)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("own", [(0, 0, 0, None, None), (0, 0, 0, 0, 0), (0, None, 0, None, None)])
-def test_gradients_of_mapped_clients(shape, own):
-    mapped, alone = operands(*shape, lanes=(3,)), operands(*shape)
-    given = [many if dim == 0 else one for many, one, dim in zip(mapped, alone, own, strict=True)]
-    found, expected = (
-        vmap(grad(loss(function), argnums=(0, 1, 2)), in_dims=own)(*given) for function in (on_lanes, by_hand)
-    )
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
-
-
-def test_nested_maps():
-    tensors = operands(4, 5, 3, lanes=(2, 3))
-    found, expected = (vmap(vmap(grad(loss(function), argnums=(0, 1))))(*tensors) for function in (on_lanes, by_hand))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("classes", [3, 10, 16])
@@ -162,7 +111,7 @@ def said_by(program: str, cache: Path) -> str:
 
 
 def test_they_compile_for_a_gpu_on_a_machine_without_one(tmp_path):
-    assert len(said_by("compiling", tmp_path).splitlines()) == 21
+    assert len(said_by("compiling", tmp_path).splitlines()) == 22
 
 
 def test_kernels_are_compiled_once_each_before_any_is_run(tmp_path):

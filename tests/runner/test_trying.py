@@ -58,15 +58,16 @@ def test_methods_that_differ_in_more_than_their_rates_run_one_after_the_other(sc
     assert batches == [1, 1]
 
 
-def test_what_does_not_fit_into_memory_together_runs_one_after_the_other(scenario, batches, monkeypatch):
+def test_what_does_not_fit_into_memory_together_runs_in_halves(scenario, batches, monkeypatch):
     advance = Clock.advance
 
     def fits(clock, world):
-        if len(clock.federations) > 1:
+        if len(clock.federations) > 2:
             raise torch.OutOfMemoryError("too much")
         return advance(clock, world)
 
     monkeypatch.setattr(Clock, "advance", fits)
-    found = list(runner(True)([Tent(learning_rate=rate) for rate in (1e-4, 1e-3)], scenario))
-    assert batches == [2, 1, 1]
-    assert not any(isinstance(rows, FedadeError) for rows in found)
+    rates = (1e-4, 1e-3, 1e-2, 2e-2, 3e-2)
+    found = list(runner(True)([Tent(learning_rate=rate) for rate in rates], scenario))
+    assert batches == [5, 2, 3, 1, 2]
+    assert [rows["learning_rate"].max() for rows in found] == pytest.approx(rates)

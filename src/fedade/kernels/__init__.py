@@ -26,9 +26,8 @@ from fedade.kernels.reference import Affine
 
 __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
-    "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "folded",
-    "fused_layers", "layer_norm", "mapped", "mixture_weights", "normalised", "normalised_pixels", "packed_weights",
-    "runs_fused",
+    "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "fused_layers",
+    "layer_norm", "mapped", "mixture_weights", "normalised", "normalised_pixels", "packed_weights", "runs_fused",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -48,27 +47,30 @@ def fused_layers(
     layers: Sequence[Layer],
     inputs: Sequence[Tensor],
     weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
     tf32: bool = False,
+    affines: Sequence[Affine | None] | None = None,
     packed: Sequence[Tensor] = (),
 ) -> Tensor:
     """The output of the last of several layers of one client; `vmap` over clients and `grad` work on it.
 
     Images `[samples, channels, height, width]` lie in channels-last memory, or are brought there; weights `[outputs,
     channels of a group, kernel, kernel]` may be float32 beside images of lower precision. Padding keeps the size, up to
-    the stride.
+    the stride. Each layer may have a normalisation between its bias and what is added to it: `affines`, which is folded
+    into its weights.
 
-    Layers of one call share kernels in the backward pass, so a whole network is faster than its layers one by one.
+    Layers of one call share kernels, so a whole network is faster than its layers one by one.
     Products of float32 are exact to float32 unless `tf32`. The same input gives the same bits. `packed` is what
-    `packed_weights` has made of the weights, if it was asked.
+    `packed_weights` has made of the weights of layers without normalisations, if it was asked.
     """
-    if chain.suits(layers, inputs, weights):
-        return chain.fused_layers(layers, inputs, weights, biases)
-    if inputs[0].dtype in DTYPES and _runs_triton(inputs[0]):
+    on_cpu = chain.suits(layers, inputs, weights)
+    if not on_cpu and inputs[0].dtype in DTYPES and _runs_triton(inputs[0]):
         precision = "tf32" if tf32 else "float32"
-        fused: Tensor = _module("lanes").fused_layers(layers, inputs, weights, biases, precision, packed)
+        fused: Tensor = _module("lanes").fused_layers(layers, inputs, weights, biases, precision, affines, packed)
         return fused
-    return reference.fused_layers(layers, inputs, weights, biases)
+    both = [*map(reference.folded, weights, biases, affines or [None] * len(layers))]
+    run = chain.fused_layers if on_cpu else reference.fused_layers
+    return run(layers, inputs, [weight for weight, _ in both], [bias for _, bias in both])
 
 
 def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
@@ -80,14 +82,6 @@ def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Te
     return copies
 
 
-def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
-    """Weights and bias of a convolution and the normalisation after it; on a GPU one kernel there and one back."""
-    if weights.dtype is torch.float32 and _runs_triton(weights):
-        both: tuple[Tensor, Tensor] = _module("folding_lanes").folded(weights, *affine)
-        return both
-    return reference.folded(weights, affine)
-
-
 def convolved(
     images: Tensor, weights: Tensor, stride: int, tf32: bool = False, groups: int = 1, dilation: int = 1
 ) -> Tensor:
@@ -96,9 +90,8 @@ def convolved(
     if chain.suits([layer], [images], [weights]):
         return chain.fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))])
     if images.dtype in DTYPES and _runs_triton(images):
-        bias = weights.new_zeros(len(weights)) if torch.is_grad_enabled() else None  # gradients want one
         precision = "tf32" if tf32 else "float32"
-        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [bias], precision)
+        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [None], precision)
         return fused
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them

@@ -7,16 +7,15 @@ chain of gradients of images.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedade.kernels.folding_lanes import PartialGradients
 from fedade.kernels.launch import Epilogue, image_of, input_gradient, weight_gradient
 from fedade.kernels.layer import Layer
 from fedade.kernels.second_stream import SecondStream
-
-Gradients: TypeAlias = list[Tensor | None]
 
 
 class Arrived(NamedTuple):
@@ -33,22 +32,22 @@ class Arrived(NamedTuple):
 
 def layer_gradients(
     layers: Sequence[Layer],
-    needed: tuple[Sequence[bool], Sequence[bool], Sequence[bool]],
+    needed: tuple[Sequence[bool], Sequence[bool]],
     images: Sequence[Tensor],
     weights: Sequence[Tensor],
     gradient: Tensor,
     precision: str,
     befores: Mapping[int, Tensor],
-) -> tuple[Gradients, Gradients, Gradients]:
-    """Gradients of the inputs, the packed weights and the biases, None where not needed; all with every lane. `befores`
-    are what gelus were given, by the number of the tensor that they made."""
+) -> tuple[list[Tensor | None], list[PartialGradients | None]]:
+    """Gradients of the inputs, and of the layers' packed weights and biases in pieces; `needed` says which of them,
+    the others are None. All have every lane. `befores` are what gelus were given, by the number of the tensor that they
+    made."""
     inputs = len(images) - len(layers)
     wanted = _wanted(layers, needed)
     lanes = max(len(tensor) for tensor in (*images, *weights, gradient))
     arrived: list[Arrived | None] = [None] * len(images)
     arrived[-1] = Arrived(gradient.expand(lanes, *gradient.shape[1:]))
-    of_weights: Gradients = [None] * len(layers)
-    of_biases: Gradients = [None] * len(layers)
+    of_layers: list[PartialGradients | None] = [None] * len(layers)
     second = SecondStream(gradient.device)
     for index in reversed(range(len(layers))):
         layer, output, weight = layers[index], inputs + index, weights[index]
@@ -56,11 +55,10 @@ def layer_gradients(
         if back is None:  # nothing before this layer needs a gradient
             continue
         here = _through_activation(back, images[output], layer.relu, befores.get(output))
-        if needed[1][index] or needed[2][index]:
+        if needed[1][index]:
             with second.reading(here):
-                both = weight_gradient(images[layer.source], here, weight.shape[2], layer.stride, precision)
-            of_weights[index] = both[0] if needed[1][index] else None
-            of_biases[index] = both[1] if needed[2][index] else None
+                kernel = weight.shape[2]
+                of_layers[index] = weight_gradient(images[layer.source], here, kernel, layer.stride, precision)
         if layer.residual is not None and wanted[layer.residual]:
             before = arrived[layer.residual]
             arrived[layer.residual] = Arrived(here if before is None else _dense(before, here.shape) + here)
@@ -80,15 +78,15 @@ def layer_gradients(
     second.join()
     shapes = [(lanes, *image.shape[1:]) for image in images[:inputs]]
     of_inputs = [None if back is None else _dense(back, shape) for back, shape in zip(arrived, shapes, strict=False)]
-    return of_inputs, of_weights, of_biases
+    return of_inputs, of_layers
 
 
-def _wanted(layers: Sequence[Layer], needed: tuple[Sequence[bool], Sequence[bool], Sequence[bool]]) -> list[bool]:
+def _wanted(layers: Sequence[Layer], needed: tuple[Sequence[bool], Sequence[bool]]) -> list[bool]:
     """Per tensor: does a gradient have to come back to it?"""
     wanted = list(needed[0])
-    for layer, weight, bias in zip(layers, needed[1], needed[2], strict=True):
+    for layer, own in zip(layers, needed[1], strict=True):
         residual = layer.residual is not None and wanted[layer.residual]
-        wanted.append(weight or bias or wanted[layer.source] or residual)
+        wanted.append(own or wanted[layer.source] or residual)
     return wanted
 
 

@@ -30,10 +30,11 @@ class Compiler:
 
     def launch(self, kernel: Any, programs: tuple[int], *arguments: Any, **constants: Any) -> None:
         """Begin to compile what a launch with these arguments would run, if nobody has yet."""
-        shown = [_Shown(value) if isinstance(value, Tensor) else value for value in arguments]
+        shown = [_shown(value) for value in arguments]
         kinds = tuple(_kind(value, parameter) for value, parameter in zip(shown, kernel.params, strict=False))
         key = (kernel.__name__, kinds, tuple(sorted(constants.items())))
         if key not in self.begun:
+            _prepare(kernel)
             before = next(iter(self.begun.values()), None)
             self.begun[key] = self.threads.submit(_compile, before, kernel, shown, programs, constants)
 
@@ -53,6 +54,11 @@ def instead_of_running() -> Iterator[Compiler]:
         finally:
             Compiler.current = None
             wait(compiler.begun.values())  # one that does not compile says so when it is launched
+
+
+def _prepare(kernel: Any) -> None:
+    """Make the place where Triton keeps a kernel's variants: two threads would make one each, and one would be lost."""
+    _ = kernel.device_caches[torch.cuda.current_device() if torch.cuda.is_available() else 0]
 
 
 def _compile(
@@ -80,10 +86,20 @@ class _Shown:
         return self.alignment
 
 
+def _shown(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_shown, value))
+    return _Shown(value) if isinstance(value, Tensor) else value
+
+
 def _kind(value: Any, parameter: Any) -> object:
     """What a kernel is compiled for: of numbers that may vary, whether they are 1 and whether 16 divides them."""
+    if isinstance(value, tuple) and not parameter.is_constexpr:
+        return tuple(_kind(one, parameter) for one in value)
     if isinstance(value, _Shown):
-        return value.dtype, value.alignment == 0
+        return value.dtype, value.alignment == 0 and not parameter.do_not_specialize
+    if isinstance(value, float) and not parameter.is_constexpr:
+        return float
     if parameter.is_constexpr or not isinstance(value, int):
         return value
     return None if parameter.do_not_specialize else (value == 1, value % 16 == 0)

@@ -1,8 +1,8 @@
 """Chains of fused convolutions as differentiable operations that `vmap` turns into lanes of one kernel.
 
 Everything here has a lane axis in front: images `[lanes, samples, height, width, channels]`, weights `[lanes,
-outputs, kernel, kernel, channels]`, biases `[lanes, outputs]`. A tensor with one lane is shared by all. `vmap` over
-clients makes lanes of them; where the weights are not mapped, it makes one longer batch instead.
+outputs, channels, kernel, kernel]`, what outputs have `[lanes, outputs]`. A tensor with one lane is shared by all.
+`vmap` over clients makes lanes of them; where the weights are not mapped, it makes one longer batch instead.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedade.kernels.backward import layer_gradients
+from fedade.kernels.folding_lanes import Folded, LayerParameters, folded, unfolded
 from fedade.kernels.launch import Epilogue, convolve, room_of_output
 from fedade.kernels.layer import Layer
 from fedade.kernels.packing import packed_copies
-from fedade.kernels.reference import dense_weights
-from fedade.kernels.second_stream import SecondStream
+from fedade.kernels.reference import Affine, dense_weights
 
 Dims: TypeAlias = tuple[int | None, ...]
 
@@ -30,14 +30,15 @@ CHANNEL_MULTIPLE = 4
 @dataclass(frozen=True)
 class Plan:
     """The structure of a chain: its layers, how many inputs it has, the precision of its products, and whether layers'
-    outputs are kept for gradients."""
+    outputs are kept for gradients; and what normalisations after the layers add to variances."""
 
     layers: tuple[Layer, ...]
     inputs: int
     precision: str
     kept: bool
+    eps: tuple[float, ...]
     packed: bool = False
-    """Whether it is given copies of its weights, packed and in the precision of its images, behind the biases."""
+    """Whether it is given copies of its weights, packed and in the precision of its images, behind the parameters."""
 
     def __post_init__(self) -> None:
         used = {tensor for layer in self.layers for tensor in (layer.source, layer.residual)}
@@ -58,10 +59,12 @@ class Plan:
         )
         return sorted(read - later)
 
-    def parts(self, tensors: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Inputs, one per layer, another one per layer."""
-        middle = self.inputs + len(self.layers)
-        return tensors[: self.inputs], tensors[self.inputs : middle], tensors[middle:]
+    def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], list[LayerParameters], Sequence[Any]]:
+        """Those of the inputs, those of the layers' parameters, and those of packed weights that it is given."""
+        size = len(LayerParameters._fields)
+        end = self.inputs + size * len(self.layers)
+        own = [LayerParameters(*values[at : at + size]) for at in range(self.inputs, end, size)]
+        return values[: self.inputs], own, values[end:]
 
 
 def fused_layers(
@@ -70,21 +73,23 @@ def fused_layers(
     weights: Sequence[Tensor],
     biases: Sequence[Tensor | None],
     precision: str,
+    affines: Sequence[Affine | None] | None = None,
     packed: Sequence[Tensor] = (),
 ) -> Tensor:
     """What the last layer gives for one client and images `[samples, channels, height, width]`. `packed` are copies of
     the weights in the precision of the images, if somebody has made them: see `packed_weights`."""
     padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
     images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
-    after = [padding[layer.source] if layer.source < len(inputs) else 0 for layer in layers]
     dense = [
         weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
     ]
-    kernels = [_padded(weight.permute(0, 2, 3, 1), pad)[None] for weight, pad in zip(dense, after, strict=True)]
-    plan = Plan(tuple(layers), len(inputs), precision, torch.is_grad_enabled(), packed=bool(packed))
-    offsets = [None if bias is None else bias[None] for bias in biases]
+    norms = [affine or (None, None, None, None, 0.0) for affine in affines or [None] * len(layers)]
+    own = [(weight, bias, *norm[:4]) for weight, bias, norm in zip(dense, biases, norms, strict=True)]
+    eps = tuple(norm[4] for norm in norms)
+    plan = Plan(tuple(layers), len(inputs), precision, torch.is_grad_enabled(), eps, packed=bool(packed))
+    parameters = (None if value is None else value.float()[None] for of_layer in own for value in of_layer)
     copies = [weight.permute(0, 2, 3, 1)[None] for weight in packed]
-    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *kernels, *offsets, *copies)
+    results: tuple[Tensor, ...] = LayerChain.apply(plan, *images, *parameters, *copies)
     return results[0].squeeze(0).permute(0, 3, 1, 2)
 
 
@@ -113,47 +118,41 @@ class PackedWeights(Function):
     @staticmethod
     def vmap(info: Any, in_dims: Dims, dtype: torch.dtype, *weights: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
         """Clients are lanes; what they share is copied once."""
-        lanes = [
-            weight if dim is None else weight.movedim(dim, 0).flatten(0, 1)
-            for weight, dim in zip(weights, in_dims[1:], strict=True)
-        ]
-        copies = PackedWeights.apply(dtype, *lanes)
-        dims = tuple(None if dim is None else 0 for dim in in_dims[1:])
-        return tuple(
-            copy if dim is None else copy.unflatten(0, (info.batch_size, -1))
-            for copy, dim in zip(copies, dims, strict=True)
-        ), dims
+        lanes = as_lanes(info.batch_size, in_dims[1:], weights)
+        return mapped_again(info.batch_size, PackedWeights.apply(dtype, *lanes))
 
 
 class LayerChain(Function):
-    """Inputs, weights and biases in; the result, then what gradients need: layers' outputs, what gelus were given, and
+    """Inputs and parameters in; the result, then what gradients need: layers' outputs, what gelus were given, and
     packed weights."""
 
     @staticmethod
     def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run the layers."""
-        inputs, weights, others = plan.parts(tensors)
-        biases, packed = others[: len(plan.layers)], [dense_lanes(weight) for weight in others[len(plan.layers) :]]
+        inputs, parameters, copies = plan.parts(tensors)
         images: list[Any] = [image.contiguous() for image in inputs]
-        second = SecondStream(images[0].device)
-        if not plan.packed:
-            packed = packed_copies(weights[:1], images[0].dtype)
-            with second.reading(images[0]):
-                packed += packed_copies(weights[1:], images[0].dtype)
+        channels = [
+            images[layer.source].shape[-1] if layer.source < plan.inputs else own.weights.shape[2]
+            for layer, own in zip(plan.layers, parameters, strict=True)
+        ]
+        dense = _dense(parameters)
+        if plan.packed:
+            packed = [Folded(dense_lanes(copy), own.bias) for copy, own in zip(copies, dense, strict=True)]
+        else:
+            packed = folded(dense, plan.eps, channels, images[0].dtype)
         befores: list[Tensor] = []
-        for index, (layer, weight, bias) in enumerate(zip(plan.layers, packed, biases, strict=True)):
+        for index, (layer, (weight, bias)) in enumerate(zip(plan.layers, packed, strict=True)):
             if plan.kept and layer.gelu:
                 befores.append(room_of_output(images[layer.source], weight, layer.stride))
             before = befores[-1] if plan.kept and layer.gelu else None
             residual = None if layer.residual is None else images[layer.residual]
-            added = None if bias is None else dense_lanes(bias.float())
-            epilogue = Epilogue(added, residual, rectified=layer.relu, gelu=layer.gelu, before=before)
+            epilogue = Epilogue(bias, residual, rectified=layer.relu, gelu=layer.gelu, before=before)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
-            second.join()
             for unused in () if plan.kept else plan.unused_after(index):
                 images[unused] = None
         *outputs, result = images[plan.inputs :]
-        return (result, *outputs, *befores, *(() if plan.packed else packed)) if plan.kept else (result,)
+        made = () if plan.packed else (weight for weight, _ in packed)  # what was given need not be
+        return (result, *outputs, *befores, *made) if plan.kept else (result,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -162,14 +161,12 @@ class LayerChain(Function):
         if not plan.kept:
             return
         result, *others = output
-        count, before = len(plan.layers), len(plan.layers) - 1 + len(plan.gelus)
-        outputs, befores, packed = others[: count - 1], others[count - 1 : before], others[before:]
-        packed = packed or tensors[plan.inputs + 2 * count :]
+        count = len(plan.layers) - 1
         ctx.plan = plan
-        ctx.kinds = [(len(tensor), tensor.dtype) for tensor in tensors]
+        ctx.kinds = [None if tensor is None else (len(tensor), tensor.dtype) for tensor in tensors]
         ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors[: plan.inputs], *outputs, result, *packed, *befores)
+        ctx.save_for_backward(*others[:count], result, *others[count:], *tensors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -177,8 +174,8 @@ class LayerChain(Function):
         needed = ctx.needs_input_grad[1:]
         results = iter(LayerChainGradient.apply(ctx.plan, needed, gradients[0], *ctx.saved_tensors))
         return None, *(
-            summed_if_shared(next(results), lanes).to(dtype) if need else None
-            for need, (lanes, dtype) in zip(needed, ctx.kinds, strict=True)
+            summed_if_shared(next(results), kind[0]).to(kind[1]) if need else None
+            for need, kind in zip(needed, ctx.kinds, strict=True)
         )
 
     @staticmethod
@@ -215,14 +212,23 @@ class LayerChainGradient(LaneGradient):
     @staticmethod
     def forward(plan: Plan, needed: tuple[bool, ...], gradient: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
         """One gradient per tensor that needs one, each with all lanes."""
-        inputs, outputs, others = plan.parts(saved)
-        weights, befores = [dense_lanes(one) for one in others[: len(plan.layers)]], others[len(plan.layers) :]
-        images = [image.contiguous() for image in (*inputs, *outputs)]
-        given = {number: before.contiguous() for number, before in zip(plan.gelus, befores, strict=True)}
-        of_inputs, of_weights, of_others = plan.parts(needed)
-        wanted = of_inputs, of_weights, of_others[: len(plan.layers)]
-        results = layer_gradients(plan.layers, wanted, images, weights, gradient, plan.precision, given)
-        return tuple(result for part in results for result in part if result is not None)
+        count = len(plan.layers)
+        before, made = count + len(plan.gelus), 0 if plan.packed else count
+        inputs, parameters, copies = plan.parts(saved[before + made :])
+        weights = [dense_lanes(weight) for weight in copies or saved[before : before + made]]
+        images = [image.contiguous() for image in (*inputs, *saved[:count])]
+        befores = {number: one.contiguous() for number, one in zip(plan.gelus, saved[count:before], strict=True)}
+        of_inputs, of_layers, _ = plan.parts(needed)
+        wanted = of_inputs, [any(own) for own in of_layers]
+        results, pieces = layer_gradients(plan.layers, wanted, images, weights, gradient, plan.precision, befores)
+        moving = [index for index, piece in enumerate(pieces) if piece is not None]
+        dense = _dense([parameters[index] for index in moving])
+        eps = [plan.eps[index] for index in moving]
+        unpacked = unfolded(dense, eps, [piece for piece in pieces if piece is not None])
+        for index, own, small, found in zip(moving, dense, eps, unpacked, strict=True):
+            names = (name for name, need in zip(own._fields, of_layers[index], strict=True) if need)
+            results += [found.of(name, own, small) for name in names]
+        return tuple(result for result in results if result is not None)
 
     @staticmethod
     def vmap(
@@ -236,6 +242,13 @@ class LayerChainGradient(LaneGradient):
 def _padded(tensor: Tensor, padding: int) -> Tensor:
     """With so many more channels of zeros."""
     return F.pad(tensor, (0, padding)) if padding else tensor
+
+
+def _dense(parameters: Sequence[LayerParameters]) -> list[LayerParameters]:
+    return [
+        LayerParameters(*(value if value is None else dense_lanes(value) for value in own))  # type: ignore[arg-type]
+        for own in parameters
+    ]
 
 
 def dense_lanes(lanes: Tensor) -> Tensor:

@@ -4,17 +4,17 @@ Weights are packed, `[lanes, outputs, kernel, kernel, channels]`, in the dtype o
 shared by all lanes.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedade.kernels.folding_lanes import PartialGradients
 from fedade.kernels.geometry import Image, Window, convolved, forward_window, input_gradient_window
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
-from fedade.kernels.reductions import sum_of_partials, sums_of_pieces
+from fedade.kernels.reductions import sums_of_pieces
 from fedade.kernels.tilings import (
     SplitTiling,
     Tiling,
@@ -33,8 +33,6 @@ made of products of bf16; three of them are better than one of tf32.
 """
 FEWEST_STEPS = 4
 """Of a split of a 1x1 convolution's weight gradient, which as a whole needs no summing."""
-SUM_SPLITS, SUM_BLOCK = 16, 2048
-"""Splits at most, and numbers in all, that are summed at a time."""
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
 """Rows that one program sums, and numbers that it reads at a time."""
 
@@ -107,9 +105,8 @@ def weight_gradient(
     stride: int,
     precision: str,
     tiling: SplitTiling | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Gradients with respect to packed weights and bias in float32: sums over splits of the samples, then their sum,
-    unless one split has all of it."""
+) -> PartialGradients:
+    """Gradients with respect to packed weights and bias in float32: sums over splits of the samples."""
     lanes, samples = gradient.shape[:2]
     source, channels = image_of(images), gradient.shape[-1]
     tiling = tiling or weight_gradient_tiling(source.channels, channels, stride, images.element_size())
@@ -119,9 +116,8 @@ def weight_gradient(
     groups = samples * window.groups
     tiles = _blocks(window.breadth, block.breadth) * _blocks(window.stretch, block.depth) * window.rows // rows_together
     steps = _blocks(groups, block.groups)
-    one_tap = kernel == 1 and window.outputs == 1
     steps_per_split = _blocks(steps, max(1, tiling.programs // (tiles * lanes)))
-    steps_per_split = max(FEWEST_STEPS, steps_per_split) if one_tap else steps_per_split
+    steps_per_split = max(FEWEST_STEPS, steps_per_split) if window.columns == 1 else steps_per_split
     splits = _blocks(steps, steps_per_split)
     partial_size = window.rows * window.breadth * window.stretch + window.breadth
     partial = room(images, (lanes, splits, partial_size), dtype=torch.float32)
@@ -140,43 +136,13 @@ def weight_gradient(
         PRECISION=GRADIENT_PRECISION[precision],
         **_blocks_of(block),
     )
-    shape = (channels, kernel, kernel, source.channels)
-    size = math.prod(shape)
-    if one_tap and splits == 1:
-        total = partial[:, 0]
-    else:
-        total = _sum_of_splits(partial, window, stride, channels if tiling.with_sums else 0)
-    of_bias = total[:, size:] if tiling.with_sums else _sums_per_channel(gradient)
-    return total[:, :size].view(lanes, *shape), of_bias
-
-
-def _sum_of_splits(partial: Tensor, window: Window, stride: int, biases: int) -> Tensor:
-    """`[lanes, numbers]`: those of packed weights, then so many of the bias."""
-    lanes, splits = partial.shape[:2]
-    numbers = window.output.channels * window.kernel**2 * window.source.channels + biases
-    total = room(partial, (lanes, numbers))
-    splits_at_once = min(SUM_SPLITS, power_of_two(splits, least=1))
-    tiles = _blocks(numbers, SUM_BLOCK // splits_at_once)
-    launch(sum_of_partials, tiles, lanes)(
-        partial,
-        total,
-        splits,
-        tiles,
-        BIASES=biases,
-        OUTPUT_CHANNELS=window.output.channels,
-        CHANNELS=window.source.channels,
-        KERNEL=window.kernel,
-        STRIDE=stride,
-        OUTPUTS=window.outputs,
-        COLUMNS=window.columns,
-        BLOCK_SPLITS=splits_at_once,
-        BLOCK=SUM_BLOCK // splits_at_once,
-    )
-    return total
+    weights = window.rows * window.breadth * window.stretch
+    biases = partial[:, :, weights:] if tiling.with_sums else _sums_per_channel(gradient)
+    return PartialGradients(partial, biases, window.outputs, window.columns, stride, source.channels)
 
 
 def _sums_per_channel(images: Tensor) -> Tensor:
-    """`[lanes, channels]` in float32; two stages, so that all of the device can help."""
+    """`[lanes, pieces, channels]` in float32, of so many rows each."""
     lanes, channels = len(images), images.shape[-1]
     rows = images[0].numel() // channels
     sums = room(images, (lanes, _blocks(rows, ROWS_PER_PIECE), channels), dtype=torch.float32)
@@ -191,7 +157,7 @@ def _sums_per_channel(images: Tensor) -> Tensor:
         BLOCK_ROWS=max(1, ROW_BLOCK // block),
         BLOCK_CHANNELS=block,
     )
-    return sums.sum(1)
+    return sums
 
 
 def image_of(images: Tensor) -> Image:

@@ -115,9 +115,12 @@ def attention(heads: Heads, sources: Sequence[Tensor]) -> Tensor:
     return weights.to(values.dtype) @ values
 
 
-def folded(weights: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
-    """Weights and bias of the convolution that also does the normalisation after it."""
-    factor, summand = affine.combined()
+def folded(weights: Tensor, bias: Tensor | None, affine: Affine | None) -> tuple[Tensor, Tensor]:
+    """Weights and bias of the convolution that also does the normalisation after it, if there is one."""
+    if affine is None:
+        return weights, weights.new_zeros(len(weights)) if bias is None else bias
+    mean = affine.mean if bias is None else affine.mean - bias
+    factor, summand = affine._replace(mean=mean).combined()
     return weights * factor[:, None, None, None], summand
 
 

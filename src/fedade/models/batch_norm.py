@@ -35,6 +35,10 @@ class BatchNorm(nn.Module):
             )
         return applied(inputs, self.affine(inputs))
 
+    def deployed(self) -> Affine:
+        """What it does with the statistics that it was deployed with."""
+        return Affine(self.weight, self.bias, self.running_mean, self.running_var, self.eps)
+
     def affine(self, inputs: Tensor) -> Affine:
         """What it does to inputs in this pass; asks the strategy."""
         deployed = Statistics(self.running_mean, self.running_var)

@@ -78,10 +78,11 @@ class FusedChain:
             return self._products(module, {node: values[node] for node in given})
         if self.of_tokens:  # as images of one row
             images = [one.reshape(len(one), 1, -1, one.shape[-1]).permute(0, 3, 1, 2) for one in images]
-        weights, biases = zip(*(layer.weights(module) for layer in self.layers), strict=True)
+        weights, biases, norms = zip(*(layer.weights.apart(module) for layer in self.layers), strict=True)
+        affines = [None if norm is None else norm.deployed() for norm in norms]
         ready = [packed[layer.output] for layer in self.layers] if self.of_tokens and packed else []
         ready = ready if all(weight.dtype is images[0].dtype for weight in ready) else []
-        result = fused_layers(layers, images, weights, biases, tf32=precision == "tf32", packed=ready)
+        result = fused_layers(layers, images, weights, biases, precision == "tf32", affines, ready)
         return result.permute(0, 2, 3, 1).reshape(*shape[:-1], -1) if self.of_tokens else result
 
     def _products(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:
@@ -111,8 +112,7 @@ class FusedChain:
                 return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
             one = Layer(0, layer.stride, None if added is None else 1, relu, layer.groups, layer.dilation)
             images += [] if added is None else [added]
-            offset = weight.new_zeros(len(weight)) if bias is None else bias
-            return fused_layers([one], images, [weight], [offset], tf32=tf32)
+            return fused_layers([one], images, [weight], [bias], tf32=tf32)
 
         begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
         for layer, ends in self._in_order:

@@ -44,10 +44,9 @@ class PatchProduct:
             torch.bfloat16 if precision == "bf16" else images.dtype, memory_format=torch.contiguous_format
         )
         shown = patches.reshape(count, 1, rows * columns, -1).permute(0, 3, 1, 2)
-        bias = weight.new_zeros(len(weight)) if part.bias is None else part.bias
         ready = [copy for copy in (packed.get(self.output),) if copy is not None and copy.dtype is shown.dtype]
         layers = [Layer(0, relu=False)]
-        result = fused_layers(layers, [shown], [weight], [bias], tf32=precision == "tf32", packed=ready)
+        result = fused_layers(layers, [shown], [weight], [part.bias], tf32=precision == "tf32", packed=ready)
         return result.reshape(count, len(weight), rows, columns)
 
 

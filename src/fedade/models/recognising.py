@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
-from fedade.kernels import Affine, Layer, folded
+from fedade.kernels import Layer
 from fedade.models.batch_norm import BatchNorm
 
 CHANNEL_MULTIPLE = 4
@@ -72,14 +72,6 @@ class Weights(ABC):
     def apart(self, module: nn.Module) -> Apart:
         """Weights, bias and normalisation one by one."""
 
-    def __call__(self, module: nn.Module) -> tuple[Tensor, Tensor]:
-        """Weights and bias, with those of the normalisation after it if there is one."""
-        weight, bias, norm = self.apart(module)
-        if norm is None:
-            return weight, weight.new_zeros(len(weight)) if bias is None else bias
-        mean = norm.running_mean if bias is None else norm.running_mean - bias
-        return folded(weight, Affine(norm.weight, norm.bias, mean, norm.running_var, norm.eps))
-
 
 @dataclass(frozen=True)
 class RecognisedLayer:
@@ -132,10 +124,18 @@ class Placed(Weights):
     before: int
     after: int
 
-    def apart(self, module: nn.Module) -> Apart:
+    @property
+    def name(self) -> str:
+        return f"placing_{self.channels}_{self.before}_{self.after}"
+
+    def prepare(self, module: nn.Module) -> None:
+        """Made once, and not in every pass; as a buffer they follow the module to its device, but are not stored."""
         device = next(module.parameters()).device
         weight = F.pad(torch.eye(self.channels, device=device), (0, 0, self.before, self.after))
-        return weight[:, :, None, None], None, None
+        module.register_buffer(self.name, weight[:, :, None, None], persistent=False)
+
+    def apart(self, module: nn.Module) -> Apart:
+        return getattr(module, self.name), None, None
 
 
 def recognised_layers(module: nn.Module, graph: fx.Graph) -> list[RecognisedLayer]:

@@ -2,7 +2,8 @@
 
 `torch.fx` writes a module's pass down as a graph. Where normalisation has fixed statistics, a convolution, the
 normalisation after it, a sum and a relu are one `Layer`, and layers that follow one another are one call. What is not
-recognised runs as it is, in the same precision. The module itself is never changed: a plan says how its parts run.
+recognised runs as it is, in the same precision. Of the module nothing is changed but for constants that its plan reads:
+a plan says how its parts run.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from fedade.models.fused_steps import FusedChain, TokenNorm, in_precision, run_n
 from fedade.models.image import GlobalAverage
 from fedade.models.patches import PatchProduct, is_patch_product
 from fedade.models.recognising import (
+    Placed,
     RecognisedLayer,
     is_token_norm,
     leave_out_identities,
@@ -67,8 +69,7 @@ class TracedPass:
 
     def _packed(self, module: nn.Module) -> dict[fx.Node, Tensor]:
         """The weights of all products of tokens in the precision of the pass, by the layers' outputs."""
-        chains = [step for step in self.steps if isinstance(step, FusedChain) and step.of_tokens]
-        layers = [layer for chain in chains for layer in chain.layers]
+        layers = [layer for layer in self.fused_layers() if layer.of_tokens]
         of_patches = [step for step in self.steps if isinstance(step, PatchProduct)]
         weights = [layer.weights.apart(module)[0] for layer in layers] + [one.weight(module) for one in of_patches]
         low = current_pass().precision == "bf16"
@@ -81,9 +82,11 @@ class TracedPass:
         """Whether images are convolved by fused layers."""
         return any(isinstance(step, FusedChain) and not step.of_tokens for step in self.steps)
 
+    def fused_layers(self) -> list[RecognisedLayer]:
+        return [layer for step in self.steps if isinstance(step, FusedChain) for layer in step.layers]
+
     def fused_modules(self) -> list[str]:
-        chains = [step for step in self.steps if isinstance(step, FusedChain)]
-        nodes = [node for chain in chains for layer in chain.layers for node in layer.nodes]
+        nodes = [node for layer in self.fused_layers() for node in layer.nodes]
         nodes += [step.output for step in self.steps if isinstance(step, PatchProduct)]
         return [str(node.target) for node in nodes if node.op == "call_module"]
 
@@ -119,6 +122,9 @@ def traced(module: nn.Module, inputs: Tensor) -> tuple[TracedPass | None, str]:
             graph = graph_of(module, inputs)
             steps = tuple(_in_chains(graph, module))
             plan = TracedPass(graph, steps, _unused_after(steps))
+            for layer in plan.fused_layers():
+                if isinstance(layer.weights, Placed):
+                    layer.weights.prepare(module)
             if not plan.fused_modules():
                 return None, "no layer can be fused"
             if not rounds_to(plan.run(module, inputs), module(inputs)):

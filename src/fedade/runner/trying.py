@@ -31,25 +31,29 @@ class TrialRunner:
 
     def __call__(self, candidates: Sequence[Method], scenario: Scenario) -> Iterator[Rows | FedadeError]:
         first, *others = candidates
-        if not others or (self.side_by_side and all(first == one.at_rates(first.rates) for one in others)):
-            try:
-                pending = self._run(candidates, scenario)
-            except torch.OutOfMemoryError:
-                if not others:
-                    raise
-                release_memory(self.experiment.execution.device)
-            except FedadeError as error:
-                yield from [error] * len(candidates)
-                return
-            else:
-                for number in range(len(candidates)):
-                    try:
-                        yield collect(pending, number)
-                    except FedadeError as diverged:
-                        yield diverged
-                return
-        for one in candidates:
-            yield from self([one], scenario)
+        if others and not (self.side_by_side and all(first == one.at_rates(first.rates) for one in others)):
+            for one in candidates:
+                yield from self([one], scenario)
+            return
+        try:
+            pending = self._run(candidates, scenario)
+        except torch.OutOfMemoryError:
+            if not others:
+                raise
+        except FedadeError as error:
+            yield from [error] * len(candidates)
+            return
+        else:
+            for number in range(len(candidates)):
+                try:
+                    yield collect(pending, number)
+                except FedadeError as diverged:
+                    yield diverged
+            return
+        release_memory(self.experiment.execution.device)
+        half = len(candidates) // 2
+        for some in (candidates[:half], candidates[half:]):
+            yield from self(some, scenario)
 
     def _run(self, candidates: Sequence[Method], scenario: Scenario) -> list[PendingRows]:
         federations = [Federation(scenario, Seeds(SEED), candidate) for candidate in candidates]

@@ -29,6 +29,11 @@ def plain_rows(*methods: str) -> tuple[SuiteRow, ...]:
     return tuple(SuiteRow(method, method) for method in methods)
 
 
+def tuned_rows(*rows: SuiteRow) -> tuple[SuiteRow, ...]:
+    """Methods that have a rate, with as many trials for it as Fed-ADE has; their plain rows have the published one."""
+    return tuple(SuiteRow(f"{row.name} (tuned)", row.method, {"constants": "calibrated"}) for row in rows)
+
+
 @dataclass(frozen=True)
 class Block:
     """Some rows on some presets, with settings of these changed."""
@@ -83,12 +88,8 @@ PAPER = tuple(ROWS.values())
 
 PRINTED_ROW = SuiteRow("Fed-ADE (as printed)", "fed-ade", PRINTED)
 PRINTED_TEXTS_ROW = SuiteRow("Fed-ADE (as printed)", "fed-ade", PRINTED_TEXTS)
-TUNED = tuple(
-    SuiteRow(f"{ROWS[name].name} (tuned)", name, {"constants": "calibrated"})
-    for name in ("fed-ccfa", "fed-poe", "uda", "unida")
-)
-"""The paper's other methods that have a rate, with as many trials for it as Fed-ADE has; their plain rows have the
-published constants."""
+TUNED = tuned_rows(*(ROWS[name] for name in ("fed-ccfa", "fed-poe", "uda", "unida")))
+"""The paper's other methods that have a rate."""
 
 YARDSTICKS = plain_rows("source", "oracle-prior")
 """No adaptation, and what knowing the true class frequencies would give: most gains lie between the two."""

@@ -5,7 +5,7 @@ results hang on it."""
 from collections.abc import Sequence
 
 from fedade.experiments.suites import grid
-from fedade.experiments.suites.grid import PAPER_SCHEDULES, YARDSTICKS, Block, Suite, SuiteRow, plain_rows
+from fedade.experiments.suites.grid import PAPER_SCHEDULES, YARDSTICKS, Block, Suite, SuiteRow, plain_rows, tuned_rows
 
 KINDS = {"label": "label", "covariate": "c", "both": "c", "none": "label"}
 """Kinds of shift, and the presets whose images they stream: `c` are those that can be corrupted."""
@@ -87,7 +87,17 @@ _METHODS = (
     "fed-ade-plus", "fed-ade-plus-federated",
 )  # fmt: skip
 
-_ROWS = (*YARDSTICKS, SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}), *plain_rows(*_METHODS))
+_WITH_RATES = (
+    "tent", "sar", "cotta", "note", "rotta", "delta", "roid", "tribe", "deyo", "poem", "fed-the-plus", "fed-ctta",
+    "pfed-bbn",
+)  # fmt: skip
+
+_ROWS = (
+    *YARDSTICKS,
+    SuiteRow("batch statistics", "bn-adapt", {"mode": "batch"}),
+    *plain_rows(*_METHODS),
+    *tuned_rows(*plain_rows(*_WITH_RATES)),
+)
 
 
 def _field_block(data: str, stream: str, kind: str) -> Block:
