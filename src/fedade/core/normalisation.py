@@ -27,7 +27,7 @@ class Statistics(NamedTuple):
     variance: Tensor
 
 
-class Moments(NamedTuple):
+class InputMoments(NamedTuple):
     """What is known of a layer's input `[n, channels, ...]` instead of the input itself."""
 
     mean: Tensor
@@ -54,13 +54,13 @@ class ByMoments(ABC):
     """Whether it wants those of every sample, and not only of the batch."""
 
     @abstractmethod
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         """As any strategy."""
 
 
-def batch_statistics(inputs: Tensor | Moments) -> Statistics:
+def batch_statistics(inputs: Tensor | InputMoments) -> Statistics:
     """Statistics of one batch `[n, channels, ...]`, over all axes but the channels."""
-    if isinstance(inputs, Moments):
+    if isinstance(inputs, InputMoments):
         return Statistics(inputs.mean.squeeze(0), inputs.variance.squeeze(0))
     axes = (0, *range(2, inputs.ndim))
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
@@ -81,7 +81,7 @@ class Mixed(ByMoments):
 
     weight: float = 1.0
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         batch = batch_statistics(inputs)
         if self.weight == 1:
             return batch
@@ -97,7 +97,7 @@ class RecordingStatistics(ByMoments):
     applies: bool = True
     seen: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         self.seen[layer] = batch_statistics(inputs)
         return self.seen[layer] if self.applies else deployed
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.core.normalisation import ByMoments, Moments, Statistics, batch_statistics
+from fedade.core.normalisation import ByMoments, InputMoments, Statistics, batch_statistics
 from fedade.parts.norm_layers import warn_without_batch_norm
 from fedade.parts.running_norms import batch_norm_layers
 
@@ -59,9 +59,11 @@ class NearestChannels(ByMoments):
     adapted: Mapping[str, int]
     furthest: bool = False
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         wanted, batch = self.adapted[layer], batch_statistics(inputs)
-        count = inputs.samples * inputs.pixels if isinstance(inputs, Moments) else inputs.numel() // inputs.shape[1]
+        count = (
+            inputs.samples * inputs.pixels if isinstance(inputs, InputMoments) else inputs.numel() // inputs.shape[1]
+        )
         unbiased = batch.variance * count / max(1, count - 1)
         distance = (deployed.mean - batch.mean).square() + (deployed.variance.sqrt() - unbiased.sqrt()).square()
         if wanted == len(distance):

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
-from fedade.core.normalisation import FROZEN, ByMoments, Moments, Normalisation, Statistics
+from fedade.core.normalisation import FROZEN, ByMoments, InputMoments, Normalisation, Statistics
 from fedade.core.split import Parameters
 from fedade.parts import running_norms
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
@@ -143,7 +143,7 @@ class WatchingLayer(ByMoments):
     layer: str | None
     seen: list[Statistics] = field(default_factory=list)
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         if layer == self.layer:
             self.seen.append(running_norms.sample_statistics(inputs))
         return self.inner.statistics(layer, inputs, deployed)
@@ -160,7 +160,7 @@ class DomainBalanced(ByMoments):
     pace: running_norms.RowPace
     found: dict[str, running_norms.ClassRows] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         rows = self.rows[layer]
         num_domains, num_classes, _ = rows.means.shape
         flat = running_norms.ClassRows(*(value.flatten(0, 1) for value in rows))

@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedade.core.normalisation import ByMoments, Moments, Statistics, current_pass
+from fedade.core.normalisation import ByMoments, InputMoments, Statistics, current_pass
 from fedade.kernels import Affine, measured, normalised, runs_fused
 
 
@@ -41,7 +41,7 @@ class BatchNorm(nn.Module):
         strategy = current_pass().normalisation
         if isinstance(strategy, ByMoments) and inputs.ndim == 4 and runs_fused(inputs):
             inputs, mean, variance = measured(inputs, whole=not strategy.of_samples)
-            moments = Moments(mean, variance, len(inputs), inputs[0, 0].numel())
+            moments = InputMoments(mean, variance, len(inputs), inputs[0, 0].numel())
             statistics = strategy.statistics(self.layer, moments, deployed)
         else:
             statistics = strategy.statistics(self.layer, inputs, deployed)

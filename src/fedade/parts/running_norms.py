@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import ByMoments, Moments, Statistics, batch_statistics
+from fedade.core.normalisation import ByMoments, InputMoments, Statistics, batch_statistics
 from fedade.parts.norm_layers import named_statistics
 from fedade.parts.optimisers import AdamOptimiser
 
@@ -42,9 +42,9 @@ def own_statistics(deployment: Deployment) -> dict[str, Tensor]:
     return named_statistics(batch_norm_layers(deployment))
 
 
-def sample_statistics(inputs: Tensor | Moments) -> Statistics:
+def sample_statistics(inputs: Tensor | InputMoments) -> Statistics:
     """Mean and biased variance of every sample and channel, `[n, C]`, over its plane."""
-    if isinstance(inputs, Moments):
+    if isinstance(inputs, InputMoments):
         return Statistics(inputs.mean, inputs.variance)
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
     flat = exact.flatten(2) if exact.ndim > 2 else exact.unsqueeze(-1)
@@ -52,7 +52,7 @@ def sample_statistics(inputs: Tensor | Moments) -> Statistics:
     return Statistics(mean, (flat - mean.unsqueeze(-1)).square().mean(-1))
 
 
-def weighted_statistics(inputs: Tensor | Moments, weights: Tensor) -> Statistics:
+def weighted_statistics(inputs: Tensor | InputMoments, weights: Tensor) -> Statistics:
     """Statistics of a batch in which each sample counts so much."""
     means, variances = sample_statistics(inputs)
     shares = (weights / weights.sum().clamp_min(torch.finfo(weights.dtype).eps)).unsqueeze(-1)
@@ -69,7 +69,7 @@ class Following(ByMoments):
     weights: Tensor
     found: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         batch = weighted_statistics(inputs, self.weights)
         moved = ((1 - self.momentum) * old + self.momentum * new for old, new in zip(deployed, batch, strict=True))
         self.found[layer] = Statistics(*moved)
@@ -87,9 +87,9 @@ class InstanceAware(ByMoments):
     of_batch: bool = False
     seen: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         own = sample_statistics(inputs)
-        pixels = inputs.pixels if isinstance(inputs, Moments) else inputs[0, 0].numel()
+        pixels = inputs.pixels if isinstance(inputs, InputMoments) else inputs[0, 0].numel()
         common = deployed
         if self.of_batch:
             samples = len(own.mean) * pixels
@@ -120,7 +120,7 @@ class Renormalised(ByMoments):
     """Whether nothing is known yet, so that the batch's own statistics are taken instead."""
     seen: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         mean, variance = batch_statistics(inputs)
         deviation = (variance + EPSILON).sqrt()
         self.seen[layer] = Statistics(mean.detach(), deviation.detach().square())
@@ -208,7 +208,7 @@ def mixtures(rows: Mapping[str, ClassRows]) -> dict[str, Tensor]:
     return named_statistics({layer: Statistics(*own) for layer, own in zip(rows, apart, strict=True)})
 
 
-def followed(rows: ClassRows, inputs: Tensor | Moments, labels: Tensor, pace: RowPace) -> ClassRows:
+def followed(rows: ClassRows, inputs: Tensor | InputMoments, labels: Tensor, pace: RowPace) -> ClassRows:
     """Rows after a batch with these classes, `[n]`; gradients run through."""
     num_rows = len(rows.means)
     chosen = (labels.unsqueeze(-1) == torch.arange(num_rows, device=labels.device)).to(rows.means.dtype)
@@ -243,6 +243,6 @@ class ClassBalanced(ByMoments):
     labels: Tensor
     found: dict[str, ClassRows] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor | Moments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         self.found[layer] = followed(self.rows[layer], inputs, self.labels, self.pace)
         return mixture(self.found[layer])
