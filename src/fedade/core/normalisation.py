@@ -67,6 +67,11 @@ def batch_statistics(inputs: Tensor | InputMoments) -> Statistics:
     return Statistics(exact.mean(axes), exact.var(axes, correction=0))
 
 
+def blended(old: Tensor, new: Tensor, weight: float) -> Tensor:
+    """(1 - weight) old + weight new, in one operation where both have one precision."""
+    return torch.lerp(old, new, weight) if old.dtype is new.dtype else (1 - weight) * old + weight * new
+
+
 @dataclass(frozen=True)
 class Frozen:
     """The deployed statistics: what the paper's preset uses."""
@@ -85,9 +90,7 @@ class Mixed(ByMoments):
         batch = batch_statistics(inputs)
         if self.weight == 1:
             return batch
-        return Statistics(
-            *(self.weight * new + (1 - self.weight) * old for new, old in zip(batch, deployed, strict=True))
-        )
+        return Statistics(*(blended(old, new, self.weight) for old, new in zip(deployed, batch, strict=True)))
 
 
 @dataclass(frozen=True)

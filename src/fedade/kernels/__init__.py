@@ -83,9 +83,8 @@ def convolved(
     if chain.suits([layer], [images], [weights]):
         return chain.fused_layers([layer], [images], [weights], [weights.new_zeros(len(weights))])
     if images.dtype in DTYPES and _runs_triton(images):
-        bias = weights.new_zeros(len(weights)) if torch.is_grad_enabled() else None  # gradients want one
         precision = "tf32" if tf32 else "float32"
-        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [bias], precision)
+        fused: Tensor = _module("lanes").fused_layers([layer], [images], [weights], [None], precision)
         return fused
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them

@@ -109,7 +109,7 @@ class LayerChain(Function):
         result, *others = output
         outputs, packed = others[: -len(plan.layers)], others[-len(plan.layers) :]
         ctx.plan = plan
-        ctx.kinds = [(len(tensor), tensor.dtype) for tensor in tensors]
+        ctx.kinds = [None if tensor is None else (len(tensor), tensor.dtype) for tensor in tensors]
         ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors[: plan.inputs], *outputs, result, *packed)
@@ -120,8 +120,8 @@ class LayerChain(Function):
         needed = ctx.needs_input_grad[1:]
         results = iter(LayerChainGradient.apply(ctx.plan, needed, gradients[0], *ctx.saved_tensors))
         return None, *(
-            summed_if_shared(next(results), lanes).to(dtype) if need else None
-            for need, (lanes, dtype) in zip(needed, ctx.kinds, strict=True)
+            summed_if_shared(next(results), kind[0]).to(kind[1]) if need else None
+            for need, kind in zip(needed, ctx.kinds, strict=True)
         )
 
     @staticmethod

@@ -28,7 +28,7 @@ def channel_moments(images: Tensor) -> Tensor:
 def measured(images: Tensor, whole: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The images `[n, channels, height, width]` of one client, to be read instead of those that were given; means and
     (biased) variances, `[n, channels]`, or `[1, channels]` of the whole batch."""
-    means, variances, same = Measured.apply(whole, by_pixel(images)[None])
+    means, variances, same = ImageMeasures.apply(whole, by_pixel(images)[None])
     return same.squeeze(0).permute(0, 3, 1, 2), means.squeeze(0), variances.squeeze(0)
 
 
@@ -62,7 +62,7 @@ class _Moments(Function):
         return channel_moments(joined).unflatten(1, (info.batch_size, -1)), 1
 
 
-class Measured(Function):
+class ImageMeasures(Function):
     """Means and variances, and the images again."""
 
     @staticmethod
@@ -97,18 +97,18 @@ class Measured(Function):
         of_means, of_variances = (
             torch.zeros_like(means) if gradient is None else gradient for gradient in (of_means, of_variances)
         )
-        (result,) = MeasuredGradient.apply(images, means, of_means, of_variances, back)
+        (result,) = ImageMeasuresGradient.apply(images, means, of_means, of_variances, back)
         return None, summed_if_shared(result, ctx.lanes)
 
     @staticmethod
     def vmap(info: Any, in_dims: Dims, whole: bool, images: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
         """Clients are lanes."""
-        results = Measured.apply(whole, *as_lanes(info.batch_size, in_dims[1:], [images]))
+        results = ImageMeasures.apply(whole, *as_lanes(info.batch_size, in_dims[1:], [images]))
         return mapped_again(info.batch_size, results)
 
 
-class MeasuredGradient(LaneGradient):
-    """The gradient of `Measured`."""
+class ImageMeasuresGradient(LaneGradient):
+    """The gradient of `ImageMeasures`."""
 
     @staticmethod
     def forward(
@@ -131,7 +131,7 @@ class MeasuredGradient(LaneGradient):
     @staticmethod
     def vmap(info: Any, in_dims: Dims, *tensors: Tensor | None) -> tuple[tuple[Tensor, ...], Dims]:
         """Clients are lanes."""
-        results = MeasuredGradient.apply(*as_lanes(info.batch_size, in_dims, tensors))
+        results = ImageMeasuresGradient.apply(*as_lanes(info.batch_size, in_dims, tensors))
         return mapped_again(info.batch_size, results)
 
 

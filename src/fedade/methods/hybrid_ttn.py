@@ -61,9 +61,10 @@ class NearestChannels(ByMoments):
 
     def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         wanted, batch = self.adapted[layer], batch_statistics(inputs)
-        count = (
-            inputs.samples * inputs.pixels if isinstance(inputs, InputMoments) else inputs.numel() // inputs.shape[1]
-        )
+        if isinstance(inputs, InputMoments):
+            count = inputs.samples * inputs.pixels
+        else:
+            count = inputs.numel() // inputs.shape[1]
         unbiased = batch.variance * count / max(1, count - 1)
         distance = (deployed.mean - batch.mean).square() + (deployed.variance.sqrt() - unbiased.sqrt()).square()
         if wanted == len(distance):

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import ByMoments, InputMoments, Statistics, batch_statistics
+from fedade.core.normalisation import ByMoments, InputMoments, Statistics, batch_statistics, blended
 from fedade.parts.norm_layers import named_statistics
 from fedade.parts.optimisers import AdamOptimiser
 
@@ -71,7 +71,7 @@ class Following(ByMoments):
 
     def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         batch = weighted_statistics(inputs, self.weights)
-        moved = ((1 - self.momentum) * old + self.momentum * new for old, new in zip(deployed, batch, strict=True))
+        moved = (blended(old, new, self.momentum) for old, new in zip(deployed, batch, strict=True))
         self.found[layer] = Statistics(*moved)
         return self.found[layer]
 
@@ -107,7 +107,7 @@ class InstanceAware(ByMoments):
 
 def _beyond(difference: Tensor, allowed: Tensor) -> Tensor:
     """What of a difference lies outside what is allowed."""
-    return difference.sign() * (difference.abs() - allowed).clamp_min(0)
+    return difference - difference.clamp(-allowed, allowed)
 
 
 @dataclass(frozen=True)
