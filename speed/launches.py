@@ -1,7 +1,8 @@
 """How many kernels a timestep launches on a GPU, counted without one: `python speed/launches.py --methods tent`.
 
 Clients are mapped, and kernels of ours are not run but counted. PyTorch's operations, below `vmap`, are run on a CPU;
-those that only say otherwise how memory is read launch nothing. `--lines` says where in our code they come from.
+those that only say otherwise how memory is read launch nothing. `--lines` says where in our code they come from,
+`--bytes` counts what they read and write instead: every tensor that goes in or comes out, once.
 """
 
 import argparse
@@ -16,6 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedade
@@ -48,26 +51,35 @@ def source() -> str:
     return "elsewhere"
 
 
+def size(*values: Any) -> int:
+    """Bytes of the tensors among them."""
+    tensors = [value for value in pytree.tree_leaves(values) if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 class Counting(TorchDispatchMode):
-    """Counts what would be launched, by line and name."""
+    """Counts what would be launched, and the bytes that it would read and write, by line and name."""
 
     def __init__(self) -> None:
         super().__init__()
         self.launches: Counter[tuple[str, str]] = Counter()
+        self.bytes: Counter[tuple[str, str]] = Counter()
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, moved: int) -> None:
         line = source()
         if line:
             self.launches[line, name] += 1
+            self.bytes[line, name] += moved
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
         number = name == "_to_copy" and isinstance(args[0], int | float)  # which the host converts
+        result = func(*args, **(kwargs or {}))
         if not func.is_view and not name.startswith(WITHOUT_KERNEL) and not number:
-            self.add(name)
-        return func(*args, **(kwargs or {}))
+            self.add(name, size(args, kwargs, result))
+        return result
 
 
 @contextmanager
@@ -75,8 +87,8 @@ def counting() -> Iterator[Counting]:
     """Counts what is launched within, where kernels of ours leave zeros."""
     counts = Counting()
 
-    def launch(_compiler: object, kernel: Any, *_arguments: Any, **_constants: Any) -> None:
-        counts.add(kernel.__name__)
+    def launch(_compiler: object, kernel: Any, _programs: object, *arguments: Any, **_constants: Any) -> None:
+        counts.add(kernel.__name__, size(arguments))
 
     with (
         patch.object(kernels, "_runs_triton", lambda _tensor: True),
@@ -87,8 +99,8 @@ def counting() -> Iterator[Counting]:
         yield counts
 
 
-def launches(model: str, clients: int = 8, method: str = "fed-ade-plus", size: int = 16) -> Counter[tuple[str, str]]:
-    """Of one timestep with one round and images of some size, by line and name."""
+def launches(model: str, clients: int = 8, method: str = "fed-ade-plus", size: int = 16) -> Counting:
+    """Of one timestep with one round and images of some size."""
     work = Work(
         clients=clients, participants=2, rounds=1, timesteps=3, samples=20, model=model, input_shape=(3, size, size)
     )
@@ -100,7 +112,7 @@ def launches(model: str, clients: int = 8, method: str = "fed-ade-plus", size: i
     next(running)
     with counting() as counts:
         next(running)
-    return counts.launches
+    return counts
 
 
 def main() -> None:
@@ -110,18 +122,22 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["fed-ade-plus"])
     parser.add_argument("--size", type=int, default=16, help="pixels of an image along each side")
     parser.add_argument("--lines", action="store_true", help="by line of our code")
+    parser.add_argument("--bytes", action="store_true", help="megabytes that are read and written, not launches")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     torch.set_num_threads(1)
     for model, method in product(options.models, options.methods):
-        found = launches(model, method=method, size=options.size)
-        print(f"{method}, {model.rpartition(':')[2]}: {sum(found.values())} launches", flush=True)
+        counts = launches(model, method=method, size=options.size)
+        found = counts.bytes if options.bytes else counts.launches
+        unit, name_of_unit = (1_000_000, "MB") if options.bytes else (1, "launches")
+        print(f"{method}, {model.rpartition(':')[2]}: {found.total() // unit} {name_of_unit}", flush=True)
         by_line: dict[str, Counter[str]] = {}
         for (line, name), count in found.items():
             by_line.setdefault(line, Counter())[name] += count
         ordered = sorted(by_line.items(), key=lambda pair: -pair[1].total())
         for line, names in ordered if options.lines else ():
-            print(f"{names.total():6d}  {line}  {', '.join(f'{name} {count}' for name, count in names.most_common())}")
+            of_names = ", ".join(f"{name} {count // unit}" for name, count in names.most_common())
+            print(f"{names.total() // unit:6d}  {line}  {of_names}")
 
 
 if __name__ == "__main__":

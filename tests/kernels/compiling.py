@@ -10,6 +10,7 @@ from fedade.kernels import (
     attention_lanes,
     correction_lanes,
     folding_lanes,
+    moment_lanes,
     norm_lanes,
     pixel_lanes,
     reductions,
@@ -43,8 +44,18 @@ def main() -> None:
         compiled(pixel_lanes._normalise, types, BLOCK=1024)
         images = pointers(kind, "images", "residual", "result") | pointers("fp32", "scale", "shift", "mean", "variance")
         compiled(scaling_lanes._scale, images | {"eps": "fp32"}, CHANNELS=32, RECTIFIED=True, BREADTH=32, ROWS=64)
+        back = pointers(kind, "gradient", "output", "of_images", "of_residual", "back") | pointers("fp32", "sums")
+        back |= images | {"eps": "fp32"}
+        compiled(scaling_lanes._scale_back, back, PLANE=1024, CHANNELS=32, RECTIFIED=True, BREADTH=32, ROWS=64)
+        back |= pointers("fp32", "of_mean", "of_variance")
+        compiled(moment_lanes._measure_back, back, CHANNELS=32, BREADTH=32, ROWS=64)
         read = pointers(kind, "images") | pointers("fp32", "result")
-        compiled(scaling_lanes._moments, read, PLANE=1024, CHANNELS=32, BREADTH=32, ROWS=64)
+        compiled(moment_lanes._moments, read, PLANE=1024, CHANNELS=32, CENTRED=kind == "bf16", BREADTH=32, ROWS=64)
+    sums = pointers("fp32", "sums", "of_samples", "scale", "variance", "of_parameters", "of_statistics", "result")
+    compiled(moment_lanes._of_batch, sums, CHANNELS=32, BREADTH=32, ROWS=64)
+    for of_samples in (True, False):
+        given = sums | {"eps": "fp32"}
+        compiled(scaling_lanes._channel_gradients, given, OF_SAMPLES=of_samples, CHANNELS=32, BREADTH=32, ROWS=64)
     for kind in ("bf16", "fp32"):
         read = (*("*fp32",) * 6, *("i32",) * 6)
         folding = ("i32", "i32", *read, f"*{kind}", "*fp32", "fp32", *("i32",) * 6)

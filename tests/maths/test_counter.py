@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from torch.func import vmap
 
-from fedade.maths.counter import normal, permutation, uniform
+from fedade.maths.counter import normal, permutation, uniform, uniforms
 
 
 def test_numbers_are_uniform_and_uncorrelated_across_keys_purposes_and_positions():
@@ -29,3 +29,10 @@ def test_normal_numbers_have_unit_variance_and_permutations_are_orders():
     assert abs(drawn.mean()) < 0.03
     assert abs(drawn.var() - 1) < 0.05
     assert sorted(permutation(torch.tensor(5), 17).tolist()) == list(range(17))
+
+
+def test_purposes_that_are_drawn_together_have_the_numbers_of_each_alone():
+    key = torch.tensor(11)
+    together = uniforms(key, (2, 3), range(1, 8, 3))
+    assert torch.equal(together, torch.stack([uniform(key, (2, 3), purpose) for purpose in (1, 4, 7)]))
+    assert uniforms(key, (2, 3), range(0)).shape == (0, 2, 3)

@@ -5,11 +5,12 @@ evaluated with the deployed statistics, with a batch's own, or with a mix, per c
 by the only context variable of the package: no argument can reach layers deep inside a module.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,18 @@ class Statistics(NamedTuple):
     variance: Tensor
 
 
+class InputMoments(NamedTuple):
+    """What is known of a layer's input `[n, channels, ...]` instead of the input itself."""
+
+    mean: Tensor
+    """`[n, channels]`; `[1, channels]` of the whole batch."""
+    variance: Tensor
+    """Biased, of the same shape."""
+    samples: int
+    pixels: int
+    """Of a sample."""
+
+
 class Normalisation(Protocol):
     """Chooses the statistics that a layer uses for an input."""
 
@@ -33,11 +46,30 @@ class Normalisation(Protocol):
         """The statistics for `inputs` of the named layer, given those it was deployed with."""
 
 
-def batch_statistics(inputs: Tensor) -> Statistics:
+class ByMoments(ABC):
+    """A strategy that looks at no more of an input than its moments, which a layer may then be able to tell it in
+    passing, without the copies that plain arithmetic makes of images."""
+
+    of_samples: ClassVar[bool] = False
+    """Whether it wants those of every sample, and not only of the batch."""
+
+    @abstractmethod
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
+        """As any strategy."""
+
+
+def batch_statistics(inputs: Tensor | InputMoments) -> Statistics:
     """Statistics of one batch `[n, channels, ...]`, over all axes but the channels."""
+    if isinstance(inputs, InputMoments):
+        return Statistics(inputs.mean.squeeze(0), inputs.variance.squeeze(0))
     axes = (0, *range(2, inputs.ndim))
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
     return Statistics(exact.mean(axes), exact.var(axes, correction=0))
+
+
+def blended(old: Tensor, new: Tensor, weight: float) -> Tensor:
+    """(1 - weight) old + weight new, in one operation where both have one precision."""
+    return torch.lerp(old, new, weight) if old.dtype is new.dtype else (1 - weight) * old + weight * new
 
 
 @dataclass(frozen=True)
@@ -49,27 +81,28 @@ class Frozen:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(ByMoments):
     """A mix of the batch's own statistics (`weight` 1: batch only) and the deployed ones (`weight` 0)."""
 
     weight: float = 1.0
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         batch = batch_statistics(inputs)
-        return Statistics(
-            *(self.weight * new + (1 - self.weight) * old for new, old in zip(batch, deployed, strict=True))
-        )
+        if self.weight == 1:
+            return batch
+        return Statistics(*(blended(old, new, self.weight) for old, new in zip(deployed, batch, strict=True)))
 
 
 @dataclass(frozen=True)
-class RecordingStatistics:
-    """Normalises with the batch's own statistics and keeps them by layer, for running averages."""
+class RecordingStatistics(ByMoments):
+    """Keeps the batch's own statistics by layer, for running averages, and normalises with them, or the deployed."""
 
+    applies: bool = True
     seen: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         self.seen[layer] = batch_statistics(inputs)
-        return self.seen[layer]
+        return self.seen[layer] if self.applies else deployed
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from fedade.kernels.reference import Affine
 __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
     "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "fused_layers",
-    "layer_norm", "mapped", "mixture_weights", "normalised", "normalised_pixels", "packed_weights", "runs_fused",
+    "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels", "packed_weights",
+    "runs_fused",
 ]  # fmt: skip
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -103,16 +104,26 @@ def channel_moments(images: Tensor) -> Tensor:
     if chain.suits_images(images):
         return calls.channel_moments(images)
     if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
-        moments: Tensor = _module("scaling_lanes").channel_moments(images)
+        moments: Tensor = _module("moment_lanes").channel_moments(images)
         return moments
     return reference.channel_moments(images)
 
 
+def measured(images: Tensor, whole: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The images of one client, which are to be read instead of those given; means and (biased) variances of samples,
+    `[n, channels]`, or `[1, channels]` of all as a `whole`. Gradients run through them; on a GPU those of both are made
+    in one pass over the images."""
+    if images.dtype in DTYPES and _runs_triton(images):
+        found: tuple[Tensor, Tensor, Tensor] = _module("moment_lanes").measured(images, whole)
+        return found
+    return reference.measured(images, whole)
+
+
 def normalised(images: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    """relu(affine(images) + residual) in one pass over the images, of one client; what the affine has is `[C]`."""
-    if chain.suits_images(images):
+    """relu(affine(images) + residual) in one pass over the images, of one client, and two back on a GPU."""
+    if chain.suits_images(images) and affine.mean.ndim == 1:
         return calls.scaled(images, *affine.combined(), residual, relu)
-    if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
+    if images.dtype in DTYPES and _runs_triton(images):
         result: Tensor = _module("scaling_lanes").normalised(images, affine, residual, relu)
         return result
     return reference.normalised(images, affine, residual, relu)

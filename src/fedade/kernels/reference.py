@@ -66,8 +66,18 @@ def channel_moments(images: Tensor) -> Tensor:
     return torch.stack((plane.mean(-1, dtype=exact), squares))
 
 
+def measured(images: Tensor, whole: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The images, and means and (biased) variances of samples `[n, channels]`, or `[1, channels]` of all as a `whole`,
+    in float32 at least."""
+    exact = images.to(torch.promote_types(images.dtype, torch.float32))
+    mean = exact.mean((0, 2, 3) if whole else (2, 3)).reshape(-1, images.shape[1])
+    apart = (exact - mean[:, :, None, None]).square()
+    return images, mean, apart.mean((0, 2, 3) if whole else (2, 3)).reshape(mean.shape)
+
+
 class Affine(NamedTuple):
-    """What a normalisation layer does to each channel: scale (x - mean) / √(variance + eps) + shift."""
+    """What a normalisation layer does to each channel: scale (x - mean) / √(variance + eps) + shift. Statistics are
+    `[channels]`, or `[n, channels]` where every sample has its own."""
 
     scale: Tensor
     shift: Tensor
@@ -84,7 +94,8 @@ class Affine(NamedTuple):
 def normalised(images: Tensor, affine: Affine, residual: Tensor | None, relu: bool) -> Tensor:
     """relu(affine(images) + residual), in the precision of the images."""
     scale, shift = affine.combined()
-    if images.device.type == "cpu" and images.dtype is scale.dtype and not torch.is_grad_enabled() and not mapped():
+    plain = images.device.type == "cpu" and images.dtype is scale.dtype and scale.ndim == 1
+    if plain and not torch.is_grad_enabled() and not mapped():
         # One pass; it can be neither mapped nor differentiated by the scale.
         if lies_by_pixel(images):  # in which PyTorch's own takes twice as long
             result = torch.addcmul(shift, images.permute(0, 2, 3, 1), scale).permute(0, 3, 1, 2)
@@ -93,7 +104,7 @@ def normalised(images: Tensor, affine: Affine, residual: Tensor | None, relu: bo
             result = F.batch_norm(images, mean, variance, scale, shift, False, 0.0, NEXT_TO_NOTHING)
         result = result if residual is None else result.add_(residual)
         return result.relu_() if relu else result
-    factor, summand = (value.to(images.dtype)[:, None, None] for value in (scale, shift))
+    factor, summand = (value.to(images.dtype)[..., None, None] for value in (scale, shift))
     result = images * factor + summand
     result = result if residual is None else result + residual
     return result.relu() if relu else result

@@ -12,12 +12,13 @@ _MASK = 0xFFFFFFFF
 def uniform(key: Int[Tensor, ""], shape: tuple[int, ...], purpose: int = 0) -> Float[Tensor, "*S"]:
     """Independent uniform numbers in [0, 1); different purposes of one key are independent. Two rounds of MurmurHash3's
     32-bit finaliser (Appleby, public domain) over key, purpose and position."""
-    position = torch.arange(math.prod(shape), device=key.device)
-    mixed = _finalise((key + 0x9E3779B9 * (purpose + 1)) & _MASK)
-    hashed = _finalise((position * 0x85EBCA77 + mixed) & _MASK)
-    hashed = _finalise((hashed + mixed) & _MASK)
-    # 24 bits: all that a float32 holds below 1
-    return ((hashed >> 8).to(torch.float32) / 2**24).reshape(shape)
+    return _numbers(key + 0x9E3779B9 * (purpose + 1), math.prod(shape)).reshape(shape)
+
+
+def uniforms(key: Int[Tensor, ""], shape: tuple[int, ...], purposes: range) -> Float[Tensor, " P *S"]:
+    """The same for several purposes at once."""
+    every = torch.arange(purposes.start, purposes.stop, purposes.step, device=key.device)
+    return _numbers((key + 0x9E3779B9 * (every + 1)).unsqueeze(-1), math.prod(shape)).reshape(len(purposes), *shape)
 
 
 def normal(key: Int[Tensor, ""], shape: tuple[int, ...], purpose: int = 0) -> Float[Tensor, "*S"]:
@@ -29,6 +30,14 @@ def normal(key: Int[Tensor, ""], shape: tuple[int, ...], purpose: int = 0) -> Fl
 def permutation(key: Int[Tensor, ""], size: int, purpose: int = 0) -> Int[Tensor, " n"]:
     """A random order of `size` things."""
     return torch.argsort(uniform(key, (size,), purpose))
+
+
+def _numbers(seed: Tensor, size: int) -> Tensor:
+    position = torch.arange(size, device=seed.device)
+    mixed = _finalise(seed & _MASK)
+    hashed = _finalise((position * 0x85EBCA77 + mixed) & _MASK)
+    hashed = _finalise((hashed + mixed) & _MASK)
+    return (hashed >> 8).to(torch.float32) / 2**24  # 24 bits: all that a float32 holds below 1
 
 
 def _finalise(value: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
-from fedade.core.normalisation import Statistics, Watching, batch_statistics
+from fedade.core.normalisation import RecordingStatistics, Statistics
 from fedade.core.seeds import Seeds
 from fedade.core.split import Parameters
 from fedade.maths.losses import entropy_from_logits
@@ -99,7 +99,7 @@ class Atp(Method[AtpClient]):
 
 def _modules(deployment: Deployment) -> dict[str, Tensor]:
     """All parameters, and the statistics of all BatchNorm layers."""
-    watching = Watching(batch_statistics)
+    watching = RecordingStatistics(applies=False)
     deployment.network.represent(deployment.parameters, deployment.reference.inputs[:1], watching)
     return adaptable(deployment) | follow(deployment.parameters, watching.seen, 0.0)
 
@@ -108,7 +108,7 @@ def _direction(deployment: Deployment, inputs: Tensor) -> dict[str, Tensor]:
     """The label-free gradient: of the mean entropy for parameters, deployed minus batch value for statistics."""
 
     def loss(moved: dict[str, Tensor]) -> tuple[Tensor, dict[str, Statistics]]:
-        watching = Watching(batch_statistics)
+        watching = RecordingStatistics(applies=False)
         logits = deployment.network.logits({**deployment.parameters, **moved}, inputs, watching)
         return entropy_from_logits(logits).mean(), watching.seen
 

@@ -20,11 +20,11 @@ from torch.nn.functional import cosine_similarity, linear
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
 from fedade.core.normalisation import RecordingStatistics
-from fedade.maths.counter import uniform
+from fedade.maths.counter import uniforms
 from fedade.parts.composition import own_prediction
 from fedade.parts.last_layers import frozen_features, frozen_reference_features
-from fedade.parts.norm_layers import named_statistics, warn_without_batch_norm
-from fedade.parts.optimisers import AdamOptimiser
+from fedade.parts.norm_layers import moved, named_statistics, warn_without_batch_norm
+from fedade.parts.optimisers import AdamOptimiser, Learner
 from fedade.parts.running_norms import own_statistics
 from fedade.parts.similar_clients import mixed
 
@@ -96,13 +96,13 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
         identity, optimiser = torch.eye(past.shape[-1], device=past.device, dtype=past.dtype), AdamOptimiser()
         names = [f"{over} {role}" for over in ("times", "clients") for role in ("query", "key")]
         layers = dict.fromkeys(names, identity) | {f"{name} bias": torch.zeros_like(identity[0]) for name in names}
-        moments, key = optimiser.start(layers), torch.zeros_like(past[0, 0, 0], dtype=torch.int64)
+        learner, draws = Learner(layers, optimiser.start(layers)), _draws(past, self.attention_steps)
         best, least = _passed(layers, past, known)[2][-1], torch.full_like(past[0, 0, 0], torch.inf)
 
-        def loss(moved: dict[str, Tensor], number: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            mixed_times, over_time, over_clients, found = _passed(moved, past, known)
-            hidden = _hidden(mixed_times.detach(), over_time.detach(), over_clients.detach(), key, number)
-            *_, robust = _passed(moved, past, known, *hidden)
+        def loss(own: dict[str, Tensor], draws: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            mixed_times, over_time, over_clients, found = _passed(own, past, known)
+            hidden = _hidden(mixed_times.detach(), over_time.detach(), over_clients.detach(), draws)
+            *_, robust = _passed(own, past, known, *hidden)
             there = known.unsqueeze(-1).expand_as(past)
             size = there.sum().clamp_min(1)
             apart = torch.where(there, (past - found).square(), 0.0).sum() / size
@@ -110,12 +110,21 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
             total = apart + self.robustness * unsteady
             return total, (total, over_clients[-1])
 
-        for number in range(self.attention_steps):
-            slopes, (value, attended) = grad(lambda moved, at=number: loss(moved, at), has_aux=True)(layers)
+        for of_step in zip(*draws, strict=True):
+            slopes, (value, attended) = grad(loss, has_aux=True)(learner.own, of_step)
             best, least = torch.where(value < least, attended, best), torch.minimum(value, least)
-            directions, moments = optimiser.directions(layers, slopes, moments)
-            layers = {name: tensor - self.attention_rate * directions[name] for name, tensor in layers.items()}
+            learner = moved(learner, slopes, optimiser, self.attention_rate)
         return best
+
+
+def _draws(past: Tensor, steps: int) -> tuple[Tensor, ...]:
+    """For every step what hides attention over time, removes edges and adds some: logarithms of uniform numbers."""
+    key = torch.zeros_like(past[0, 0, 0], dtype=torch.int64)
+    clients, times, _ = past.shape
+    shapes = (clients, times, times), (times, clients, clients), (times, clients, clients)
+    purposes = (range(first, first + 3 * steps, 3) for first in range(3))
+    drawn = (uniforms(key, shape, own) for shape, own in zip(shapes, purposes, strict=True))
+    return tuple(numbers.clamp_min(_LEAST).log() for numbers in drawn)
 
 
 def _passed(
@@ -139,22 +148,22 @@ def _passed(
 
 
 def _hidden(
-    mixed_times: Tensor, over_time: Tensor, over_clients: Tensor, key: Tensor, number: int
+    mixed_times: Tensor, over_time: Tensor, over_clients: Tensor, draws: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor]:
     """What the robust pass may attend to: little attention is hidden first, and pairs that are alike are edges."""
+    of_times, of_removed, of_added = draws
     newest = mixed_times[:, -1]
     alike = cosine_similarity(newest.unsqueeze(1), newest, dim=-1)
     edges = (alike > alike.mean()).expand_as(over_clients)
     everywhere = torch.ones_like(over_time, dtype=torch.bool)
-    times = ~_drawn(1 - over_time, everywhere, HIDDEN_TIMES, key, 3 * number)
-    removed = _drawn(1 - over_clients, edges, HIDDEN_EDGES, key, 3 * number + 1)
-    added = _drawn(over_clients, ~edges, ADDED_EDGES, key, 3 * number + 2)
+    times = ~_drawn(1 - over_time, everywhere, HIDDEN_TIMES, of_times)
+    removed = _drawn(1 - over_clients, edges, HIDDEN_EDGES, of_removed)
+    added = _drawn(over_clients, ~edges, ADDED_EDGES, of_added)
     return times, (edges & ~removed) | added
 
 
-def _drawn(weights: Tensor, among: Tensor, share: float, key: Tensor, purpose: int) -> Tensor:
+def _drawn(weights: Tensor, among: Tensor, share: float, draws: Tensor) -> Tensor:
     """A share of the entries of each matrix, drawn in proportion to their weight (Efraimidis and Spirakis, 2006)."""
-    draws = uniform(key, tuple(weights.shape), purpose).clamp_min(_LEAST).log() / weights.clamp_min(_LEAST)
-    scores = torch.where(among, draws, -torch.inf).flatten(-2)
+    scores = torch.where(among, draws / weights.clamp_min(_LEAST), -torch.inf).flatten(-2)
     ranks = scores.argsort(-1, descending=True).argsort(-1).reshape(weights.shape)
     return among & (ranks < (share * among.sum((-2, -1), keepdim=True)).floor())

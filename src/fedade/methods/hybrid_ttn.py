@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Method, Plan
-from fedade.core.normalisation import Statistics, batch_statistics
+from fedade.core.normalisation import ByMoments, InputMoments, Statistics, batch_statistics
 from fedade.parts.norm_layers import warn_without_batch_norm
 from fedade.parts.running_norms import batch_norm_layers
 
@@ -53,15 +53,18 @@ def adapted_channels(layers: Mapping[str, Statistics]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class NearestChannels:
+class NearestChannels(ByMoments):
     """The batch's statistics in so many channels per layer: those nearest to the deployed ones, or furthest."""
 
     adapted: Mapping[str, int]
     furthest: bool = False
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         wanted, batch = self.adapted[layer], batch_statistics(inputs)
-        count = inputs.numel() // inputs.shape[1]
+        if isinstance(inputs, InputMoments):
+            count = inputs.samples * inputs.pixels
+        else:
+            count = inputs.numel() // inputs.shape[1]
         unbiased = batch.variance * count / max(1, count - 1)
         distance = (deployed.mean - batch.mean).square() + (deployed.variance.sqrt() - unbiased.sqrt()).square()
         if wanted == len(distance):

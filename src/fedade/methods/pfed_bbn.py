@@ -25,7 +25,7 @@ from fedade.maths.losses import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
 from fedade.parts.optimisers import Learner
-from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture
+from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixture, mixtures
 from fedade.parts.similar_clients import distances, median_distance, mixed, similarity_weights
 
 SMALLEST = 1e-12
@@ -69,16 +69,14 @@ class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
         following = ClassBalanced(state.rows, self.pace(classes), labels)
         taught = network.logits({**deployed, **state.teacher}, ctx.inputs, following)
         rows = tree_map(torch.detach, following.found)
-        settled = ClassBalanced(rows, following.pace)
+        settled = {**deployed, **mixtures(rows)}
         certain = entropy_from_logits(taught) < self.certain_below(classes)
         anchored = network.logits(deployed, ctx.inputs)
         view = random_view(ctx.inputs, ctx.key)
 
         def loss(own: dict[str, Tensor]) -> Tensor:
-            lesson = cross_entropy(
-                network.logits({**deployed, **own}, view, settled), taught.argmax(-1), reduction="none"
-            )
-            away = (network.logits({**deployed, **own}, ctx.inputs, settled) - anchored).square().mean(-1)
+            lesson = cross_entropy(network.logits({**settled, **own}, view), taught.argmax(-1), reduction="none")
+            away = (network.logits({**settled, **own}, ctx.inputs) - anchored).square().mean(-1)
             return masked_mean(lesson + self.anchoring * away, certain)
 
         slopes = grad(loss)(state.learner.own)
@@ -99,9 +97,8 @@ class PfedBbn(BalancedLearning, FederatedMethod[PfedBbnClient, PfedBbnUplink]):
         return state._replace(learner=state.learner._replace(own=ctx.downlink)), plan
 
     def predict(self, ctx: ClientContext, state: PfedBbnClient) -> Tensor:
-        model = {**ctx.deployment.parameters, **state.learner.own}
-        norms = ClassBalanced(state.rows, self.pace(ctx.deployment.num_classes))
-        return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
+        model = {**ctx.deployment.parameters, **state.learner.own, **mixtures(state.rows)}
+        return ctx.deployment.network.logits(model, ctx.inputs).softmax(-1)
 
     def aggregate(
         self, deployment: Deployment, shared: Shared, uplinks: PfedBbnUplink, weights: Tensor

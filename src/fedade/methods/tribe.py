@@ -23,7 +23,7 @@ from fedade.maths.losses import entropy_from_logits
 from fedade.parts.augmentation import random_view, refuse_without_views
 from fedade.parts.norm_layers import masked_mean, moved, norm_learner, plan_with_reliable
 from fedade.parts.optimisers import Learner
-from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows
+from fedade.parts.running_norms import BalancedLearning, ClassBalanced, ClassRows, deployed_rows, mixtures
 
 Rows = dict[str, ClassRows]
 
@@ -75,6 +75,5 @@ class Tribe(BalancedLearning, Method[TribeClient]):
         return TribeClient(learner, *tree_map(torch.detach, rows)), plan
 
     def predict(self, ctx: ClientContext, state: TribeClient) -> Tensor:
-        model = {**ctx.deployment.parameters, **state.learner.own}
-        norms = ClassBalanced(state.teacher, self.pace(ctx.deployment.num_classes))
-        return ctx.deployment.network.logits(model, ctx.inputs, norms).softmax(-1)
+        model = {**ctx.deployment.parameters, **state.learner.own, **mixtures(state.teacher)}
+        return ctx.deployment.network.logits(model, ctx.inputs).softmax(-1)

@@ -22,7 +22,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedade.core.method import Card, ClientContext, Deployment, Method, Plan
-from fedade.core.normalisation import Normalisation, Statistics
+from fedade.core.normalisation import FROZEN, ByMoments, InputMoments, Normalisation, Statistics
+from fedade.core.split import Parameters
 from fedade.parts import running_norms
 from fedade.parts.last_layers import classified, last_layer, seen_by_last_layer
 from fedade.parts.norm_layers import warn_without_batch_norm
@@ -99,21 +100,21 @@ class Unitta(running_norms.BalancedRows, Method[UnittaClient]):
         deployment = ctx.deployment
         last: list[Tensor] = []
 
-        def passed(norms: Normalisation) -> Tensor:
-            features = deployment.network.represent(deployment.parameters, ctx.inputs, norms)
+        def passed(model: Parameters, norms: Normalisation = FROZEN) -> Tensor:
+            features = deployment.network.represent(model, ctx.inputs, norms)
             seen = seen_by_last_layer(deployment, deployment.parameters, features)
             before = torch.where(state.started, state.last[len(last)], seen[0])
             last.append(seen[-1])
             return self._surer_of_neighbours(deployment, seen, before)
 
         pace = self.pace(deployment.num_classes)
-        labels = passed(running_norms.ClassBalanced(state.rows, pace)).argmax(-1)
+        labels = passed({**deployment.parameters, **running_norms.mixtures(state.rows)}).argmax(-1)
         balanced = running_norms.ClassBalanced(state.rows, pace, labels)
         watching = WatchingLayer(balanced, middle_layer(deployment))
-        over_classes = passed(watching)
+        over_classes = passed(deployment.parameters, watching)
         place = nearest_domain(state.domains, watching)
         by_domain = DomainBalanced(state.domains.rows, labels, place, running_norms.RowPace(pace.rate, 0.0))
-        within = passed(by_domain)
+        within = passed(deployment.parameters, by_domain)
         domains = with_spare(
             state.domains._replace(rows=by_domain.found), place, running_norms.deployed_rows(deployment)
         )
@@ -134,30 +135,32 @@ class Unitta(running_norms.BalancedRows, Method[UnittaClient]):
 
 
 @dataclass(frozen=True)
-class WatchingLayer:
+class WatchingLayer(ByMoments):
     """A strategy, and what the samples of one layer look like."""
 
-    inner: Normalisation
+    of_samples = True
+    inner: ByMoments
     layer: str | None
     seen: list[Statistics] = field(default_factory=list)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         if layer == self.layer:
             self.seen.append(running_norms.sample_statistics(inputs))
         return self.inner.statistics(layer, inputs, deployed)
 
 
 @dataclass(frozen=True)
-class DomainBalanced:
+class DomainBalanced(ByMoments):
     """Each sample's domain, all classes in equal parts, after its rows have followed the batch."""
 
+    of_samples = True
     rows: Mapping[str, running_norms.ClassRows]
     labels: Tensor
     place: Tensor
     pace: running_norms.RowPace
     found: dict[str, running_norms.ClassRows] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         rows = self.rows[layer]
         num_domains, num_classes, _ = rows.means.shape
         flat = running_norms.ClassRows(*(value.flatten(0, 1) for value in rows))

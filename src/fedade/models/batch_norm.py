@@ -5,8 +5,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedade.core.normalisation import Statistics, current_pass
-from fedade.kernels import Affine, normalised
+from fedade.core.normalisation import ByMoments, InputMoments, Statistics, current_pass
+from fedade.kernels import Affine, measured, normalised, runs_fused
 
 
 class BatchNorm(nn.Module):
@@ -33,21 +33,27 @@ class BatchNorm(nn.Module):
             return F.batch_norm(
                 inputs, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum, self.eps
             )
-        return applied(inputs, self.affine(inputs))
+        return applied(*self.begun(inputs))
 
     def deployed(self) -> Affine:
         """What it does with the statistics that it was deployed with."""
         return Affine(self.weight, self.bias, self.running_mean, self.running_var, self.eps)
 
-    def affine(self, inputs: Tensor) -> Affine:
-        """What it does to inputs in this pass; asks the strategy."""
+    def begun(self, inputs: Tensor) -> tuple[Tensor, Affine]:
+        """The inputs, to be read instead of those given, and what is done to them in this pass; asks the strategy."""
         deployed = Statistics(self.running_mean, self.running_var)
-        statistics = current_pass().normalisation.statistics(self.layer, inputs, deployed)
-        return Affine(self.weight, self.bias, *statistics, self.eps)
+        strategy = current_pass().normalisation
+        if isinstance(strategy, ByMoments) and inputs.ndim == 4 and runs_fused(inputs):
+            inputs, mean, variance = measured(inputs, whole=not strategy.of_samples)
+            moments = InputMoments(mean, variance, len(inputs), inputs[0, 0].numel())
+            statistics = strategy.statistics(self.layer, moments, deployed)
+        else:
+            statistics = strategy.statistics(self.layer, inputs, deployed)
+        return inputs, Affine(self.weight, self.bias, *statistics, self.eps)
 
 
 def applied(inputs: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    if inputs.ndim == 4 and affine.mean.ndim == 1:
+    if inputs.ndim == 4 and (affine.mean.ndim == 1 or runs_fused(inputs)):
         return normalised(inputs, affine, residual, relu)
     scale, shift = (value.to(inputs.dtype) for value in affine.combined())
     trailing = (...,) + (None,) * (inputs.ndim - 2)

@@ -122,8 +122,7 @@ class FusedChain:
                 continue
             weight, bias, norm = layer.weights.apart(module)
             if norm is not None:
-                hidden = convolution(layer, weight, bias)
-                begun[layer.output] = hidden, norm.affine(hidden)
+                begun[layer.output] = norm.begun(convolution(layer, weight, bias))
             elif ends:
                 values[layer.output] = convolution(layer, weight, bias, added, layer.relu)
         return values[self.output]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedade.core.errors import FedadeError
 from fedade.core.method import ClientContext, Deployment, Plan
-from fedade.core.normalisation import FROZEN, Frozen, Mixed, RecordingStatistics, Statistics
-from fedade.core.split import Parameters
+from fedade.core.normalisation import FROZEN, Frozen, Mixed, RecordingStatistics, Statistics, blended
+from fedade.core.split import Layout, Parameters
 from fedade.core.tree import choose
 from fedade.parts.composition import trainable
 from fedade.parts.optimisers import Learner, Optimiser
@@ -98,7 +98,7 @@ def follow(parameters: Parameters, seen: dict[str, Statistics], momentum: float)
     """Those running statistics among the parameters, after one pass, as BatchNorm moves them in training mode. The
     batch's variance is taken as it is; PyTorch scales it by n / (n - 1), which hardly matters for images."""
     return {
-        name: (1 - momentum) * parameters[name] + momentum * value.detach()
+        name: blended(parameters[name], value.detach(), momentum)
         for name, value in named_statistics(seen).items()
         if name in parameters
     }
@@ -135,6 +135,9 @@ def moved(
     learner: Learner, slopes: dict[str, Tensor], optimiser: Optimiser, rate: float, wanted: Tensor | None = None
 ) -> Learner:
     """A learner after one step along known slopes; as it was where no step is wanted."""
-    directions, state = optimiser.directions(learner.own, slopes, learner.state)
-    after = Learner({name: value - rate * directions[name] for name, value in learner.own.items()}, state)
+    layout = Layout.by_name(learner.own)
+    vector = layout.join(learner.own)
+    direction, state = optimiser.direction(vector, layout.join(slopes), learner.state)
+    own = layout.named(vector - rate * direction)
+    after = Learner({name: own[name] for name in learner.own}, state)
     return after if wanted is None else Learner(*choose(wanted, after, learner))

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from fedade.core.deployment import Deployment
-from fedade.core.normalisation import Statistics, batch_statistics
+from fedade.core.normalisation import ByMoments, InputMoments, Statistics, batch_statistics, blended
 from fedade.parts.norm_layers import named_statistics
 from fedade.parts.optimisers import AdamOptimiser
 
@@ -42,15 +42,17 @@ def own_statistics(deployment: Deployment) -> dict[str, Tensor]:
     return named_statistics(batch_norm_layers(deployment))
 
 
-def sample_statistics(inputs: Tensor) -> Statistics:
+def sample_statistics(inputs: Tensor | InputMoments) -> Statistics:
     """Mean and biased variance of every sample and channel, `[n, C]`, over its plane."""
+    if isinstance(inputs, InputMoments):
+        return Statistics(inputs.mean, inputs.variance)
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
     flat = exact.flatten(2) if exact.ndim > 2 else exact.unsqueeze(-1)
     mean = flat.mean(-1)
     return Statistics(mean, (flat - mean.unsqueeze(-1)).square().mean(-1))
 
 
-def weighted_statistics(inputs: Tensor, weights: Tensor) -> Statistics:
+def weighted_statistics(inputs: Tensor | InputMoments, weights: Tensor) -> Statistics:
     """Statistics of a batch in which each sample counts so much."""
     means, variances = sample_statistics(inputs)
     shares = (weights / weights.sum().clamp_min(torch.finfo(weights.dtype).eps)).unsqueeze(-1)
@@ -59,35 +61,38 @@ def weighted_statistics(inputs: Tensor, weights: Tensor) -> Statistics:
 
 
 @dataclass(frozen=True)
-class Following:
+class Following(ByMoments):
     """The model's statistics after a step towards those of the batch, of which only some samples may count (RoTTA)."""
 
+    of_samples = True
     momentum: float
     weights: Tensor
     found: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         batch = weighted_statistics(inputs, self.weights)
-        moved = ((1 - self.momentum) * old + self.momentum * new for old, new in zip(deployed, batch, strict=True))
+        moved = (blended(old, new, self.momentum) for old, new in zip(deployed, batch, strict=True))
         self.found[layer] = Statistics(*moved)
         return self.found[layer]
 
 
 @dataclass(frozen=True)
-class InstanceAware:
+class InstanceAware(ByMoments):
     """Every sample's own statistics as far as they lie outside what chance allows around common ones (IABN, NOTE).
     Common are the model's, or those of the batch (`of_batch`), unbiased and with gradients."""
 
+    of_samples = True
     tolerance: float
     """In standard errors of a mean and of a variance of independent pixels."""
     of_batch: bool = False
     seen: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        own, pixels = sample_statistics(inputs), inputs[0, 0].numel()
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
+        own = sample_statistics(inputs)
+        pixels = inputs.pixels if isinstance(inputs, InputMoments) else inputs[0, 0].numel()
         common = deployed
         if self.of_batch:
-            samples = len(inputs) * pixels
+            samples = len(own.mean) * pixels
             batch = weighted_statistics(inputs, torch.ones_like(own.mean[:, 0]))
             common = Statistics(batch.mean, batch.variance * samples / max(1, samples - 1))
         self.seen[layer] = common
@@ -102,11 +107,11 @@ class InstanceAware:
 
 def _beyond(difference: Tensor, allowed: Tensor) -> Tensor:
     """What of a difference lies outside what is allowed."""
-    return difference.sign() * (difference.abs() - allowed).clamp_min(0)
+    return difference - difference.clamp(-allowed, allowed)
 
 
 @dataclass(frozen=True)
-class Renormalised:
+class Renormalised(ByMoments):
     """Running means and deviations as values, the batch's own as the way of gradients (test-time batch renorm, DELTA).
     What is stored as a variance is a squared deviation, BatchNorm's small constant included."""
 
@@ -115,7 +120,7 @@ class Renormalised:
     """Whether nothing is known yet, so that the batch's own statistics are taken instead."""
     seen: dict[str, Statistics] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
         mean, variance = batch_statistics(inputs)
         deviation = (variance + EPSILON).sqrt()
         self.seen[layer] = Statistics(mean.detach(), deviation.detach().square())
@@ -193,7 +198,17 @@ def mixture(rows: ClassRows) -> Statistics:
     return Statistics(mean, rows.variances.mean(-2) + between)
 
 
-def followed(rows: ClassRows, inputs: Tensor, labels: Tensor, pace: RowPace) -> ClassRows:
+def mixtures(rows: Mapping[str, ClassRows]) -> dict[str, Tensor]:
+    """The mixtures of all layers, by the names of the statistics that they replace in a model."""
+    if not rows:
+        return {}
+    together = mixture(ClassRows(*(torch.cat(values, -1) for values in zip(*rows.values(), strict=True))))
+    widths = [layer.means.shape[-1] for layer in rows.values()]
+    apart = zip(*(torch.split(value, widths, -1) for value in together), strict=True)
+    return named_statistics({layer: Statistics(*own) for layer, own in zip(rows, apart, strict=True)})
+
+
+def followed(rows: ClassRows, inputs: Tensor | InputMoments, labels: Tensor, pace: RowPace) -> ClassRows:
     """Rows after a batch with these classes, `[n]`; gradients run through."""
     num_rows = len(rows.means)
     chosen = (labels.unsqueeze(-1) == torch.arange(num_rows, device=labels.device)).to(rows.means.dtype)
@@ -219,16 +234,15 @@ def followed(rows: ClassRows, inputs: Tensor, labels: Tensor, pace: RowPace) -> 
 
 
 @dataclass(frozen=True)
-class ClassBalanced:
-    """Normalises with the mixture of all classes, after the rows have followed the batch if its classes are given."""
+class ClassBalanced(ByMoments):
+    """Normalises with the mixture of all classes, after the rows have followed a batch of these classes."""
 
+    of_samples = True
     rows: Mapping[str, ClassRows]
     pace: RowPace
-    labels: Tensor | None = None
+    labels: Tensor
     found: dict[str, ClassRows] = field(default_factory=dict)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        rows = self.rows[layer]
-        if self.labels is not None:
-            rows = self.found[layer] = followed(rows, inputs, self.labels, self.pace)
-        return mixture(rows)
+    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
+        self.found[layer] = followed(self.rows[layer], inputs, self.labels, self.pace)
+        return mixture(self.found[layer])
