@@ -5,17 +5,31 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.func import grad, vmap
 
+from fedade import kernels
 from fedade.kernels import reference
 
 pytest.importorskip("triton")
 
 
 EPS = 1e-5
+
+
+@pytest.mark.parametrize(("said", "fused"), [("0", False), ("1", True), (None, True)])
+def test_a_variable_switches_them_off(said, fused, monkeypatch):
+    monkeypatch.delenv(kernels.SWITCH, raising=False)
+    if said is not None:
+        monkeypatch.setenv(kernels.SWITCH, said)
+    kernels._has_triton.cache_clear()
+    try:
+        assert kernels.runs_fused(SimpleNamespace(is_cuda=True)) is fused
+    finally:
+        kernels._has_triton.cache_clear()
 
 
 @pytest.mark.parametrize("classes", [3, 10, 16])

@@ -31,6 +31,8 @@ __all__ = [
     "runs_fused",
 ]  # fmt: skip
 
+SWITCH = "FEDADE_TRITON"
+"""Set to 0 in the environment: GPUs run plain PyTorch."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """What the fused convolutions can hold images in."""
 
@@ -212,7 +214,12 @@ def runs_fused(tensor: Tensor) -> bool:
 
 
 def _runs_triton(tensor: Tensor) -> bool:
-    return tensor.is_cuda and importlib.util.find_spec("triton") is not None
+    return tensor.is_cuda and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return os.environ.get(SWITCH) != "0" and importlib.util.find_spec("triton") is not None
 
 
 @cache
