@@ -219,6 +219,7 @@ def _unfold(
     tl.store(of_bias + place_of_channel, of_summand * factor)
 
     stretch, taps = columns * padded, kernel * kernel
+    scaled = tl.where(has_norm, taps * padded, 0)  # how many weights have a scale whose gradient asks for them
     rows = pieces + lane * splits * split_step
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, taps * padded, BLOCK):
@@ -235,9 +236,8 @@ def _unfold(
                 places = split[:, None].to(tl.int64) * split_step + apart[None, :]
                 gradient += tl.sum(tl.load(rows + places, mask=there, other=0.0), axis=0)
         unpacked = channel * taps + tap
-        value = tl.load(
-            weights + lane * weights_lane + output * channels * taps + unpacked, mask=known & has_norm, other=0.0
-        )
+        read = known & (place < scaled)
+        value = tl.load(weights + lane * weights_lane + output * channels * taps + unpacked, mask=read, other=0.0)
         tl.store(of_weights + place_of_channel * channels * taps + unpacked, gradient * factor, mask=known)
         total += gradient * value
     centre = tl.load(mean + lane * mean_lane + output, mask=has_norm, other=0.0)
