@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from threading import Event
 
 import pytest
@@ -10,10 +11,11 @@ from torch import Tensor, nn
 
 from fedade.kernels.native import library
 from fedade.models import MODELS, OF_TABLES, build, standardising
+from fedade.models.batch_norm import convert_batch_norms
 from fedade.models.image import Pixels
 from fedade.models.traced import fused_and_other_layers, traced
 
-from .test_traced import conv
+from .test_traced import Residual, conv
 
 
 @pytest.mark.parametrize(("name", "convolutions"), [("small-cnn", 4), ("resnet-3block", 9), ("resnet18", 20)])
@@ -71,3 +73,14 @@ def test_networks_of_ours_multiply_in_bf16(name):
     exact, rounded = (one.represent(parameters, inputs) for one in (network, network.computing_in("bf16")))
     assert rounded.dtype is torch.float32
     assert 0 < (rounded - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_weights_that_only_place_channels_are_made_once_and_not_stored(monkeypatch):
+    module = convert_batch_norms(Residual(8, 16, "A")).eval()
+    images, before = torch.rand(2, 8, 6, 6), list(module.state_dict())
+    plan, _ = traced(module, images)
+    assert list(module.state_dict()) == before
+    monkeypatch.setattr(torch, "eye", None)
+    copied = deepcopy(module)
+    torch.testing.assert_close(plan.run(copied, images), module(images))
+    assert all(tensor.is_meta for tensor in copied.to("meta").buffers())
