@@ -30,7 +30,10 @@ from fedade.scenarios.settings import ScenarioSettings
 from ..helpers import quick, with_streams
 from ..models.test_traced import Classifier, Residual
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("error:a step runs without a CUDA graph"),
+]
 
 SETTINGS = {"num_clients": 6, "num_timesteps": 4, "samples": 20, "train_size": 350, "reference_size": 50}
 SEEDS = ((0, "lin"), (3, "squ"))

@@ -143,8 +143,11 @@ class _Recorded:
                 results = self.step(*pytree.tree_unflatten(inputs, structure))
         except (RuntimeError, NotImplementedError) as error:
             self.direct = True
+            cause: BaseException = error
+            while cause.__context__ is not None:  # ending a recording fails once more, and says less
+                cause = cause.__context__
             warnings.warn(
-                f"a step runs without a CUDA graph, and slower: {first_line(error)}", RuntimeWarning, stacklevel=2
+                f"a step runs without a CUDA graph, and slower: {first_line(cause)}", RuntimeWarning, stacklevel=2
             )
             return None
         self.written |= {leaf.data_ptr() for leaf in leaves(results)}

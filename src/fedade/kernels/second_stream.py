@@ -25,7 +25,7 @@ class SecondStream:
 
     def join(self) -> None:
         """Let the current stream wait for all that was launched on the second one."""
-        if self._stream is not None:
+        if self._stream is not None and self._read:  # a recording must not wait for a stream that is no part of it
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         self._read.clear()
 
