@@ -219,13 +219,14 @@ def _unfold(
     tl.store(of_bias + place_of_channel, of_summand * factor)
 
     stretch, taps = columns * padded, kernel * kernel
-    scaled = tl.where(has_norm, taps * padded, 0)  # how many weights have a scale whose gradient asks for them
+    size = taps * channels
+    scaled = tl.where(has_norm, size, 0)  # how many weights have a scale whose gradient asks for them
     rows = pieces + lane * splits * split_step
     total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, taps * padded, BLOCK):
+    for start in range(0, size, BLOCK):  # in the order of what is written: a cache helps who reads across, not him
         place = start + tl.arange(0, BLOCK)
-        channel, tap = place % padded, place // padded
-        known = (place < taps * padded) & (channel < channels)
+        channel, tap = place // taps, place % taps
+        known = place < size
         source = (tap // kernel * together * outputs + output) * stretch + tap % kernel * padded + channel
         gradient = tl.zeros((BLOCK,), dtype=tl.float32)
         for begin in range(0, splits, SPLITS):
@@ -235,10 +236,8 @@ def _unfold(
                 apart = source + neighbour * (outputs * stretch + stride * padded)
                 places = split[:, None].to(tl.int64) * split_step + apart[None, :]
                 gradient += tl.sum(tl.load(rows + places, mask=there, other=0.0), axis=0)
-        unpacked = channel * taps + tap
-        read = known & (place < scaled)
-        value = tl.load(weights + lane * weights_lane + output * channels * taps + unpacked, mask=read, other=0.0)
-        tl.store(of_weights + place_of_channel * channels * taps + unpacked, gradient * factor, mask=known)
+        value = tl.load(weights + lane * weights_lane + output * size + place, mask=place < scaled, other=0.0)
+        tl.store(of_weights + place_of_channel * size + place, gradient * factor, mask=known)
         total += gradient * value
     centre = tl.load(mean + lane * mean_lane + output, mask=has_norm, other=0.0)
     centre -= tl.load(bias + lane * bias_lane + output, mask=biased != 0, other=0.0)
