@@ -16,6 +16,7 @@ from fedade.kernels import (
     reductions,
     scaling_lanes,
     simplex,
+    step_lanes,
 )
 from fedade.kernels.heads import HeadPlaces, Heads
 
@@ -64,6 +65,9 @@ def main() -> None:
     unfolding = ("i32", "i32", *("*fp32",) * 5, *("i32",) * 5, *("*fp32",) * 6, "fp32", *("i32",) * 14)
     all_layers = {"layers": (unfolding,) * folding_lanes.LAYERS_AT_ONCE}
     compiled(folding_lanes.unfold_kernel, all_layers, LAYERS=folding_lanes.LAYERS_AT_ONCE, SPLITS=8, BLOCK=256)
+    moved = {"tensors": (("i32", "i32", "*fp32", "*fp32", *("i32",) * 5),) * step_lanes.TENSORS_AT_ONCE}
+    moved |= pointers("fp32", "rate", "result")
+    compiled(step_lanes.step_kernel, moved, TENSORS=step_lanes.TENSORS_AT_ONCE, BLOCK=step_lanes.BLOCK)
     doubles = pointers("fp64", "start", "constant", "matrix", "result")
     compiled(simplex._iterations, doubles, SHARE=0.15, CLASSES=10, BLOCK=16)
     mixtures = pointers("fp64", "ratios", "counted", "start", "result")

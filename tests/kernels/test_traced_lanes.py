@@ -72,14 +72,19 @@ def material(kind: str) -> tuple[TracedBody, dict[str, Tensor], Tensor]:
     return body, own, images
 
 
-@pytest.mark.parametrize("shortcut", ["A", "B", "ours", "tokens"])
-def test_gradients_of_clients(on_lanes: None, shortcut: str) -> None:
+@pytest.mark.parametrize(
+    ("shortcut", "shared"),
+    [("A", False), ("B", False), ("ours", False), ("tokens", False), ("B", True), ("tokens", True)],
+)
+def test_gradients_of_clients(on_lanes: None, shortcut: str, shared: bool) -> None:
+    """Of weights of their own, or of shared ones, as before a round's first step."""
     body, own, images = material(shortcut)
+    weights = {name: value[0] for name, value in own.items()} if shared else own
 
     def gradients(plan: TracedPass | None) -> dict[str, Tensor]:
         body.plan = plan
         loss = lambda weights, batch: functional_call(body, weights, (batch,)).square().sum()  # noqa: E731
-        found: dict[str, Tensor] = vmap(grad(loss))(own, images)
+        found: dict[str, Tensor] = vmap(grad(loss), (None if shared else 0, 0))(weights, images)
         return found
 
     expected = gradients(None)

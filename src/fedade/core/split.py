@@ -1,12 +1,13 @@
 """Named tensors: which of them clients share and which they keep, ψ and φ; and all of them as one vector, so that an
 operation on all is one, not one per tensor."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Real
 from torch import Size, Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from fedade.core.errors import FedadeError
 
@@ -55,18 +56,37 @@ class Layout:
         return cls({name: value.shape[leading:] for name, value in tensors.items()})
 
     @classmethod
-    def by_name(cls, tensors: Parameters) -> "Layout":
+    def by_name(cls, tensors: Parameters, leading: int = 0) -> "Layout":
         """The layout in alphabetical order, for vectors that are kept: the order of a dictionary is easily lost."""
-        return cls.of(dict(sorted(tensors.items())))
+        return cls.of(dict(sorted(tensors.items())), leading)
 
     def join(self, tensors: Parameters, leading: int = 0) -> Tensor:
-        """The tensors as one vector along the last axis."""
-        return torch.cat([tensors[name].reshape(*tensors[name].shape[:leading], -1) for name in self.shapes], -1)
+        """The tensors as one vector along the last axis; to be read only, since it may be where they lie already."""
+        parts = [tensors[name] for name in self.shapes]
+        lying = _lying_so(parts, leading)
+        return torch.cat([part.reshape(*part.shape[:leading], -1) for part in parts], -1) if lying is None else lying
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """The tensors again, as views."""
         parts = torch.split(vector, [shape.numel() for shape in self.shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+
+def _lying_so(parts: Sequence[Tensor], leading: int) -> Tensor | None:
+    """The memory of tensors that lie one behind the other, as parts of a vector do; None where they do not, and where
+    a transformation of PyTorch keeps that to itself."""
+    if any(is_functorch_wrapped_tensor(part) or part.requires_grad for part in parts):
+        return None
+    first, place = parts[0], parts[0].storage_offset()
+    before, steps = first.shape[:leading], first.stride()[:leading]
+    for part in parts:
+        inner = part[(0,) * leading] if 0 not in before else part
+        same = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr() and part.dtype is first.dtype
+        behind = part.storage_offset() == place and part.shape[:leading] == before and part.stride()[:leading] == steps
+        if not (same and behind and inner.is_contiguous()):
+            return None
+        place += inner.numel()
+    return first.as_strided((*before, place - first.storage_offset()), (*steps, 1))
 
 
 def weighted_mean(values: Float[Tensor, " C *S"], weights: Real[Tensor, " C"]) -> Float[Tensor, "*S"]:
@@ -84,5 +104,6 @@ def average(uplinks: Parameters, weights: Tensor) -> dict[str, Tensor]:
     """Σ N_c θ_c / Σ N_c of every tensor (McMahan et al., 2017; eq:aggregate); nothing, where nothing was sent."""
     if not uplinks:
         return {}
-    layout = Layout.of(uplinks, leading=1)
-    return layout.named(weighted_mean(layout.join(uplinks, leading=1), weights))
+    layout = Layout.by_name(uplinks, leading=1)  # as steps leave them
+    means = layout.named(weighted_mean(layout.join(uplinks, leading=1), weights))
+    return {name: means[name] for name in uplinks}

@@ -28,7 +28,7 @@ __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
     "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "fused_layers",
     "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels", "packed_weights",
-    "runs_fused",
+    "runs_fused", "stepped",
 ]  # fmt: skip
 
 SWITCH = "FEDADE_TRITON"
@@ -170,6 +170,17 @@ def attention(heads: Heads, sources: Sequence[Tensor], tf32: bool = False) -> Te
 def attends(heads: Heads, source: Tensor) -> bool:
     """Whether attention among few tokens is one kernel there and one back."""
     return source.dtype in DTYPES and heads.small(source.element_size()) and _runs_triton(source)
+
+
+def stepped(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor], rate: Tensor, joined: Tensor | None = None
+) -> Tensor:
+    """Parameters - rate x gradients of one client as one vector, in the order given; it has no gradient. `joined` are
+    the parameters as such a vector, where they lie in one. On a GPU one kernel reads all of them where they are."""
+    if all(tensor.dtype is torch.float32 for tensor in (rate, *parameters, *gradients)) and _runs_triton(rate):
+        moved: Tensor = _module("step_lanes").stepped(parameters, gradients, rate)
+        return moved
+    return reference.stepped(parameters, gradients, rate, joined)
 
 
 def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: int) -> Tensor:

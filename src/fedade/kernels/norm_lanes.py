@@ -30,7 +30,7 @@ def layer_norm(tokens: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: 
 
 class LayerNorm(Function):
     """weight (x - mean) / √(variance + eps) + bias; x, so that one kernel adds what comes back to both; and, where
-    gradients are wanted, mean and 1 / √(variance + eps), `[lanes, 2, rows]`."""
+    gradients are wanted, mean and 1 / √(variance + eps), `[lanes, rows, 2]`."""
 
     @staticmethod
     def forward(
@@ -43,7 +43,7 @@ class LayerNorm(Function):
         values = tokens.expand(lanes, -1, -1).contiguous()
         scale, shift = (dense_lanes(value.float()) for value in (weight, bias))
         result = room(values, values.shape, dtype)
-        statistics = room(values, (lanes, 2, rows), torch.float32) if kept else None
+        statistics = room(values, (lanes, rows, 2), torch.float32) if kept else None
         block = power_of_two(channels)
         at_once = max(1, TILE // block)
         blocks = triton.cdiv(rows, at_once)
@@ -84,9 +84,8 @@ class LayerNorm(Function):
         if dims[1] is None and dims[2] is None:
             joined = tensors[0].movedim(dims[0] or 0, 1).flatten(1, 2)
             result, passed, *statistics = LayerNorm.apply(how, joined, *tensors[1:])
-            by_client = (value.unflatten(1, (batch, -1)) for value in (result, passed))
-            kept = (value.unflatten(2, (batch, -1)) for value in statistics)
-            return (*by_client, *kept), (1, 1, *(2,) * len(statistics))
+            results = tuple(value.unflatten(1, (batch, -1)) for value in (result, passed, *statistics))
+            return results, (1,) * len(results)
         return mapped_again(batch, LayerNorm.apply(how, *as_lanes(batch, dims, tensors)))
 
 
@@ -143,8 +142,9 @@ def _normalise(
     centred = tl.where(inside, value - mean[:, None], 0.0)
     narrowness = 1 / tl.sqrt(tl.sum(centred * centred, axis=1) / CHANNELS + eps)
     if statistics is not None:
-        tl.store(statistics + lane * 2 * rows + row, mean, mask=row < rows)
-        tl.store(statistics + (lane * 2 + 1) * rows + row, narrowness, mask=row < rows)
+        known_of_row = statistics + (lane * rows + row) * 2
+        tl.store(known_of_row, mean, mask=row < rows)
+        tl.store(known_of_row + 1, narrowness, mask=row < rows)
     scale = tl.load(weight + lane * weight_lane + channel, mask=known, other=0.0)
     shift = tl.load(bias + lane * bias_lane + channel, mask=known, other=0.0)
     normal = centred * narrowness[:, None] * scale[None, :] + shift[None, :]
@@ -155,8 +155,9 @@ def _normalise(
 def _normal(tokens, statistics, lane, rows, row, places, inside):
     """Rows of a lane, as they are before weight and bias, and 1 / √(variance + eps)."""
     value = tl.load(tokens + places, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.load(statistics + lane * 2 * rows + row, mask=row < rows, other=0.0)
-    narrowness = tl.load(statistics + (lane * 2 + 1) * rows + row, mask=row < rows, other=0.0)
+    known_of_row = statistics + (lane * rows + row) * 2
+    mean = tl.load(known_of_row, mask=row < rows, other=0.0)
+    narrowness = tl.load(known_of_row + 1, mask=row < rows, other=0.0)
     return tl.where(inside, (value - mean[:, None]) * narrowness[:, None], 0.0), narrowness
 
 

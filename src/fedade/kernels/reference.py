@@ -158,3 +158,12 @@ def mixture_weights(ratios: Tensor, counted: Tensor, start: Tensor, iterations: 
         masses = weights * (transposed @ likelihoods.reciprocal()) + counted
         weights = masses / masses.sum(-2, keepdim=True)
     return weights
+
+
+def stepped(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor], rate: Tensor, joined: Tensor | None = None
+) -> Tensor:
+    """Parameters - rate x gradients as one vector; `joined` are the parameters, if they are one already."""
+    if joined is None:
+        joined = torch.cat([parameter.flatten() for parameter in parameters])
+    return torch.addcmul(joined, rate, torch.cat([gradient.flatten() for gradient in gradients]), value=-1)

@@ -82,14 +82,15 @@ class Optimiser(StrictSettings):
         self, moving: Parameters, gradients: Parameters, state: OptimiserState
     ) -> tuple[dict[str, Tensor], OptimiserState]:
         """What to multiply by the learning rate and subtract from each tensor, and the state after the step."""
-        if self._is_plain:
+        if self.is_plain:
             return dict(gradients), state
         layout = Layout.by_name(moving)
         direction, state = self.direction(layout.join(moving), layout.join(gradients), state)
         return layout.named(direction), state
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
+        """Whether a gradient is the direction."""
         return self.name == "sgd" and self.clip is None and not self.weight_decay
 
 
@@ -123,7 +124,7 @@ class MomentumOptimiser(Optimiser):
         return velocity, Velocity(velocity)
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         return False
 
 

@@ -13,6 +13,7 @@ from fedade.core.deployment import Deployment, Reference, ReferenceRows
 from fedade.core.method import ClientContext, Plan
 from fedade.core.normalisation import FROZEN, Normalisation, RecordingStatistics, Statistics
 from fedade.core.split import Layout, Parameters
+from fedade.kernels import stepped
 from fedade.maths.counter import permutation, uniform
 from fedade.maths.losses import class_weights
 from fedade.parts.norm_layers import follow
@@ -25,6 +26,8 @@ Features = dict[Examples, Tensor]
 Step = TypeVar("Step")
 Loss = Callable[[dict[str, Tensor], Step, Tensor], tuple[Tensor, Seen]]
 """From parameters, what a step reads and class frequencies: a loss, and the statistics that normalisation saw."""
+Direction = Callable[[Tensor, Tensor, OptimiserState], tuple[Tensor, OptimiserState]]
+"""From parameters, their gradient and an optimiser's state: what the rate multiplies, and the new state."""
 PersonalStep = tuple[Minibatch, Features]
 """Its rows, and the features of those that were drawn."""
 ReferenceDraws = Literal["epoch", "prior"]
@@ -142,33 +145,51 @@ class Training:
         state: OptimiserState,
         at_rest: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], OptimiserState]:
-        """One step after the other, on all parameters as one vector; statistics among them follow what was seen."""
+        """One step after the other, each of which makes one vector of all parameters; before the first they lie where
+        they are, those that clients share but once. Statistics among them follow what was seen."""
         trainable = self.deployment.network.trainable()
         moving = {name: value for name, value in start.items() if name in trainable}
         statistics = {name: value for name, value in start.items() if name not in trainable}
         layout = Layout.by_name(moving)
-        vector = layout.join(moving)
+        change = self._changed_gradient(layout, moving, at_rest)
+        vector: Tensor | None = None
+        for step in steps:
+            gradients, seen = grad(
+                lambda moved, step=step, fixed=statistics: loss(moved | fixed, step, self.prior), has_aux=True
+            )(moving)
+            if change is None:
+                parts, slopes = ([tensors[name] for name in layout.shapes] for tensors in (moving, gradients))
+                vector = stepped(parts, slopes, self.rate, vector)
+            else:
+                vector = layout.join(moving) if vector is None else vector
+                direction, state = change(vector, layout.join(gradients), state)
+                vector = torch.addcmul(vector, self.rate, direction, value=-1)
+            moving = layout.named(vector)
+            statistics = statistics | follow(statistics, seen, self.momentum)
+        moved = moving | statistics
+        return {name: moved[name] for name in start}, state
+
+    def _changed_gradient(self, layout: Layout, moving: Parameters, at_rest: Tensor | None) -> Direction | None:
+        """From a gradient to what the rate multiplies; None where that is the gradient itself."""
         pace = None if self.paces == EVEN else layout.join(self.paces.of(moving, self.deployment.split))
+        if self.optimiser.is_plain and pace is None and at_rest is None and not self.anchor:
+            return None
         if self.anchor:  # how strongly every entry is pulled, and where to
             personal, deployed = self.deployment.split.personal_part(moving), self.deployment.parameters
             strengths = {
                 name: torch.full_like(value, self.anchor * (name in personal)) for name, value in moving.items()
             }
             strength, rest = layout.join(strengths), layout.join({name: deployed[name] for name in moving})
-        for step in steps:
-            gradient, seen = grad(
-                lambda joined, step=step, fixed=statistics: loss(layout.named(joined) | fixed, step, self.prior),
-                has_aux=True,
-            )(vector)
+
+        def direction(vector: Tensor, gradient: Tensor, state: OptimiserState) -> tuple[Tensor, OptimiserState]:
             if at_rest is not None:
                 gradient = gradient - at_rest
             if self.anchor:
                 gradient = gradient + strength * (vector - rest)
-            direction, state = self.optimiser.direction(vector, gradient, state)
-            vector = torch.addcmul(vector, self.rate, direction if pace is None else direction * pace, value=-1)
-            statistics = statistics | follow(statistics, seen, self.momentum)
-        moved = layout.named(vector) | statistics
-        return {name: moved[name] for name in start}, state
+            found, state = self.optimiser.direction(vector, gradient, state)
+            return found if pace is None else found * pace, state
+
+        return direction
 
     @property
     def _draws_reference(self) -> bool:
