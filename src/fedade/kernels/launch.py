@@ -15,6 +15,7 @@ from fedade.kernels.geometry import Image, Window, convolved, forward_window, in
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
 from fedade.kernels.reductions import sums_of_pieces
+from fedade.kernels.row_products import OUTPUTS, Walk, launch_rows, walk
 from fedade.kernels.tilings import (
     SplitTiling,
     Tiling,
@@ -53,6 +54,11 @@ class Epilogue:
     gelu: bool = False
     before: Tensor | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Neither gelu nor gaps."""
+        return not self.gelu and self.residual_step == 1
+
 
 def convolve(
     images: Tensor,
@@ -60,11 +66,13 @@ def convolve(
     stride: int,
     epilogue: Epilogue,
     precision: str,
-    tiling: Tiling | None = None,
+    tiling: Tiling | Walk | None = None,
 ) -> Tensor:
     """Convolution of images with padding `kernel // 2`."""
     channels, kernel = weights.shape[1:3]
     source = image_of(images)
+    if tiling is None and epilogue.plain:
+        tiling = walk(forward_window(source, channels, kernel, stride, OUTPUTS), images.element_size())
     tiling = tiling or product_tiling(source.channels, channels, stride, images.element_size())
     window = forward_window(source, channels, kernel, stride, tiling.outputs)
     output = _empty_output(images, weights, window)
@@ -86,10 +94,12 @@ def input_gradient(
     stride: int,
     epilogue: Epilogue,
     precision: str,
-    tiling: Tiling | None = None,
+    tiling: Tiling | Walk | None = None,
 ) -> Tensor:
     """Gradient with respect to the images of a convolution."""
     channels, kernel = weights.shape[1:3]
+    if tiling is None and epilogue.plain and stride == 1:
+        tiling = walk(input_gradient_window(image, channels, kernel, 1, OUTPUTS), gradient.element_size())
     tiling = tiling or input_gradient_tiling(channels, image.channels, stride, gradient.element_size())
     window = input_gradient_window(image, channels, kernel, stride, tiling.outputs)
     output = _empty_output(gradient, weights, window)
@@ -173,38 +183,35 @@ def _launch_product(
     window: Window,
     epilogue: Epilogue,
     precision: str,
-    tiling: Tiling,
+    tiling: Tiling | Walk,
 ) -> None:
     lanes, samples = output.shape[:2]
+    given = (_every_lane(epilogue.residual, lanes), _every_lane(epilogue.gate, lanes))
+    lane_steps = [0 if one is None else _lane_stride(one, lanes) for one in (source, weights, epilogue.bias)]
+    taps = {
+        "ROW_TAP": window.row_tap[0],
+        "ROW_TAP_STEP": window.row_tap[2],
+        "COLUMN_TAP": window.column_tap[0],
+        "COLUMN_TAP_STEP": window.column_tap[1],
+        "COLUMN_TAP_OUTPUT": window.column_tap[2],
+        "OUTPUT_CHANNEL_STRIDE": weight_strides[0],
+        "CHANNEL_STRIDE": weight_strides[1],
+        "TAP_STRIDE": weight_strides[2],
+        "RECTIFIED": epilogue.rectified,
+    }
+    if isinstance(tiling, Walk):
+        launch_rows(tiling, window, output, (source, weights, epilogue.bias, *given), lane_steps, **taps)
+        return
     groups = samples * window.groups
     tiles = _blocks(groups, tiling.groups) * window.phases * _blocks(window.breadth, tiling.breadth)
     launch(window_product, tiles, lanes)(
-        source,
-        weights,
-        epilogue.bias,
-        _every_lane(epilogue.residual, lanes),
-        _every_lane(epilogue.gate, lanes),
-        epilogue.before,
-        output,
-        groups,
-        tiles,
-        _lane_stride(source, lanes),
-        _lane_stride(weights, lanes),
-        0 if epilogue.bias is None else _lane_stride(epilogue.bias, lanes),
+        *(source, weights, epilogue.bias, *given, epilogue.before, output, groups, tiles, *lane_steps),
         **_shape_of(window),
+        **taps,
         KERNEL=window.kernel,
         PHASES=window.phases,
         GROUP_ROWS=window.group_rows,
-        ROW_TAP=window.row_tap[0],
-        ROW_TAP_STEP=window.row_tap[2],
-        COLUMN_TAP=window.column_tap[0],
-        COLUMN_TAP_STEP=window.column_tap[1],
-        COLUMN_TAP_OUTPUT=window.column_tap[2],
-        OUTPUT_CHANNEL_STRIDE=weight_strides[0],
-        CHANNEL_STRIDE=weight_strides[1],
-        TAP_STRIDE=weight_strides[2],
         RESIDUAL_STEP=epilogue.residual_step,
-        RECTIFIED=epilogue.rectified,
         GELU=epilogue.gelu,
         PRECISION=precision,
         **_blocks_of(tiling),

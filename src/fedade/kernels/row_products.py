@@ -1,0 +1,137 @@
+# ruff: noqa: N803, N806 - Triton's compile-time constants are written as constants
+"""3x3 convolutions of few channels, row by row: a program walks down its images, reads every row once, and keeps the
+weights beside its processor.
+
+`fedade.kernels.products` reads each row for all three rows of outputs that it meets, and the weights for every block;
+with few channels that is what takes its time, not the products. Windows are those of `fedade.kernels.geometry`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fedade.kernels.geometry import Window
+from fedade.kernels.grids import launch
+
+OUTPUTS = 2
+"""Neighbouring columns of outputs, which share two of the four columns that they need."""
+SEQUENCES = {16: 128, 32: 64}
+"""Columns of groups that a program walks down, by channels of the source: as many as registers hold the sums of three
+rows for. With these channels a row of a window is a power of two, and its weights fit beside the processor."""
+BREADTHS = (16, 32, 64)
+ROWS, MOST_ROWS, MANY_PROGRAMS = 8, 16, 1024
+"""How far a program walks: further where there are many."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How a product is cut into programs that walk down rows."""
+
+    sequences: int
+    outputs: int = OUTPUTS
+    warps: int = 4
+    stages: int = 2
+
+
+def walk(window: Window, bytes_each: int) -> Walk | None:
+    """How to walk down windows of `OUTPUTS` outputs, where that is the faster way."""
+    sequences = SEQUENCES.get(window.source.channels)
+    plain = window.kernel == 3 and window.phases == window.row_step == 1 and bytes_each == 2
+    if sequences is None or not plain or window.breadth not in BREADTHS or window.output.width % OUTPUTS:
+        return None
+    return Walk(sequences)
+
+
+def launch_rows(
+    cut: Walk, window: Window, output: Tensor, others: Sequence[Tensor | None], lane_steps: Sequence[int], **told: Any
+) -> None:
+    """`others` are source, weights, bias, residual and gate; `lane_steps` those of the first three."""
+    lanes, samples, height, width, channels = output.shape
+    sequences = samples * width // OUTPUTS
+    blocks = -(-sequences // cut.sequences)
+    rows = MOST_ROWS if lanes * blocks * height >= MANY_PROGRAMS * MOST_ROWS else ROWS
+    strips = -(-height // rows)
+    launch(row_product, strips, blocks, lanes)(
+        *(*others, output, sequences, blocks, strips, *lane_steps),
+        HEIGHT=height,
+        WIDTH=width,
+        CHANNELS=window.source.channels,
+        OUTPUT_CHANNELS=channels,
+        OUTPUTS=OUTPUTS,
+        ROWS=rows,
+        SEQUENCES=cut.sequences,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+        **told,
+    )
+
+
+@triton.jit(do_not_specialize=["sequences", "blocks", "strips"])
+def row_product(
+    source, weights, bias, residual, gate, output, sequences, blocks, strips, source_lane, weights_lane, bias_lane,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr,
+    OUTPUTS: tl.constexpr, ROW_TAP: tl.constexpr, ROW_TAP_STEP: tl.constexpr, COLUMN_TAP: tl.constexpr,
+    COLUMN_TAP_STEP: tl.constexpr, COLUMN_TAP_OUTPUT: tl.constexpr, OUTPUT_CHANNEL_STRIDE: tl.constexpr,
+    CHANNEL_STRIDE: tl.constexpr, TAP_STRIDE: tl.constexpr, RECTIFIED: tl.constexpr, ROWS: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+):  # fmt: skip
+    """output = relu(windows(source) @ weights + bias + residual), or that sum where gate > 0."""
+    BREADTH: tl.constexpr = OUTPUTS * OUTPUT_CHANNELS
+    STRETCH: tl.constexpr = (OUTPUTS + 2) * CHANNELS
+    GROUPS: tl.constexpr = WIDTH // OUTPUTS
+    TAP_ROW: tl.constexpr = 3 * TAP_STRIDE
+
+    strip = tl.program_id(0) % strips
+    block = tl.program_id(0) // strips % blocks
+    lane = (tl.program_id(0) // (strips * blocks)).to(tl.int64)
+    sequence = block * SEQUENCES + tl.arange(0, SEQUENCES)
+    exists = sequence < sequences
+    image = lane * (sequences // GROUPS) + sequence // GROUPS
+    first_column = sequence % GROUPS * OUTPUTS - 1
+    number = tl.arange(0, BREADTH)
+    output_channel, position = number % OUTPUT_CHANNELS, number // OUTPUT_CHANNELS
+    depth = tl.arange(0, STRETCH)
+    window_column = depth // CHANNELS
+
+    column = first_column[:, None] + window_column[None, :]
+    seen = exists[:, None] & (column >= 0) & (column < WIDTH)
+    windows = source + lane * source_lane + (sequence // GROUPS).to(tl.int64) * (HEIGHT * WIDTH * CHANNELS)
+    windows = (windows + first_column * CHANNELS)[:, None] + depth[None, :]
+
+    tap_column = COLUMN_TAP + COLUMN_TAP_STEP * window_column[:, None] + COLUMN_TAP_OUTPUT * position[None, :]
+    meets = (tap_column >= 0) & (tap_column < 3)
+    kernels = (weights + lane * weights_lane + output_channel * OUTPUT_CHANNEL_STRIDE)[None, :]
+    kernels = kernels + tap_column * TAP_STRIDE + (depth % CHANNELS * CHANNEL_STRIDE)[:, None]
+    upper = tl.load(kernels + ROW_TAP * TAP_ROW, mask=meets, other=0.0)
+    middle = tl.load(kernels + (ROW_TAP + ROW_TAP_STEP) * TAP_ROW, mask=meets, other=0.0)
+    lower = tl.load(kernels + (ROW_TAP + 2 * ROW_TAP_STEP) * TAP_ROW, mask=meets, other=0.0)
+    if bias is not None:
+        added = tl.load(bias + lane * bias_lane + output_channel)[None, :]
+    places = (image * (HEIGHT * WIDTH * OUTPUT_CHANNELS) + (first_column + 1) * OUTPUT_CHANNELS)[:, None]
+    places = places + number[None, :]
+
+    begin = strip * ROWS
+    end = tl.minimum(begin + ROWS, HEIGHT)
+    nothing = tl.zeros((SEQUENCES, BREADTH), dtype=tl.float32)
+    here = nothing  # of the output at the row that is read: what the row above it gave
+    above = nothing  # of the output one row higher: what it lacks is this row
+    for row in range(begin - 1, end + 1):
+        left = tl.load(windows + row * (WIDTH * CHANNELS), mask=seen & (row >= 0) & (row < HEIGHT), other=0.0)
+        kept = exists[:, None] & (row > begin)
+        place = places + (row - 1) * (WIDTH * OUTPUT_CHANNELS)
+        product = tl.dot(left, lower, above)
+        above = tl.dot(left, middle, here)
+        here = tl.dot(left, upper, nothing)
+        if bias is not None:
+            product += added
+        if residual is not None:
+            product += tl.load(residual + place, mask=kept, other=0.0).to(tl.float32)
+        if RECTIFIED:
+            product = tl.maximum(product, 0.0)
+        if gate is not None:
+            product = tl.where(tl.load(gate + place, mask=kept, other=0.0) > 0, product, 0.0)
+        tl.store(output + place, product.to(output.dtype.element_ty), mask=kept)
