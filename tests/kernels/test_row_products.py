@@ -31,7 +31,7 @@ def expected_of(images: Tensor, weights: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (17, 6), (1, 2), (9, 32)])
-@pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (32, 32), (16, 32), (32, 8)])
+@pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (16, 32), (16, 8)])
 @pytest.mark.parametrize("own", [True, False], ids=["own weights", "common weights"])
 def test_a_layer_and_what_follows_it(
     launching: ModuleType, height: int, width: int, channels: int, outputs: int, own: bool
@@ -47,7 +47,7 @@ def test_a_layer_and_what_follows_it(
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (17, 6)])
-@pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (32, 32), (32, 16)])
+@pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (32, 16)])
 def test_the_gradient_of_the_images(
     launching: ModuleType, height: int, width: int, channels: int, outputs: int
 ) -> None:
@@ -69,7 +69,7 @@ def test_the_gradient_of_the_images(
         (Image(8, 8, 16), 16, 3, 2, 2),
         (Image(8, 8, 16), 16, 1, 1, 2),
         (Image(8, 7, 16), 16, 3, 1, 2),  # half a group
-        (Image(8, 8, 64), 64, 3, 1, 2),
+        (Image(8, 8, 32), 32, 3, 1, 2),
         (Image(8, 8, 16), 12, 3, 1, 2),
         (Image(8, 8, 3), 16, 3, 1, 2),
     ],

@@ -1,9 +1,9 @@
 # ruff: noqa: N803, N806 - Triton's compile-time constants are written as constants
-"""3x3 convolutions of few channels, row by row: a program walks down its images, reads every row once, and keeps the
+"""3x3 convolutions of 16 channels, row by row: a program walks down its images, reads every row once, and keeps the
 weights beside its processor.
 
 `fedade.kernels.products` reads each row for all three rows of outputs that it meets, and the weights for every block;
-with few channels that is what takes its time, not the products. Windows are those of `fedade.kernels.geometry`.
+with so few channels that is what takes its time, not the products. Windows are those of `fedade.kernels.geometry`.
 """
 
 from collections.abc import Sequence
@@ -19,31 +19,29 @@ from fedade.kernels.grids import launch
 
 OUTPUTS = 2
 """Neighbouring columns of outputs, which share two of the four columns that they need."""
-SEQUENCES = {16: 128, 32: 64}
-"""Columns of groups that a program walks down, by channels of the source: as many as registers hold the sums of three
-rows for. With these channels a row of a window is a power of two, and its weights fit beside the processor."""
-BREADTHS = (16, 32, 64)
-ROWS, MOST_ROWS, MANY_PROGRAMS = 8, 16, 1024
-"""How far a program walks: further where there are many."""
+CHANNELS, BREADTHS = 16, (16, 32, 64)
+"""Of the source, and of a group of outputs. With 32 channels blocks are as fast: there products take the time."""
+SEQUENCES = 64
+"""Columns of groups that a program walks down: as many as registers hold the sums of three rows for."""
+ROWS, MOST_ROWS, MANY_PROGRAMS = 8, 32, 512
+"""How far it walks: further where there are many programs."""
 
 
 @dataclass(frozen=True)
 class Walk:
     """How a product is cut into programs that walk down rows."""
 
-    sequences: int
     outputs: int = OUTPUTS
+    sequences: int = SEQUENCES
     warps: int = 4
-    stages: int = 2
+    stages: int = 3
 
 
 def walk(window: Window, bytes_each: int) -> Walk | None:
     """How to walk down windows of `OUTPUTS` outputs, where that is the faster way."""
-    sequences = SEQUENCES.get(window.source.channels)
     plain = window.kernel == 3 and window.phases == window.row_step == 1 and bytes_each == 2
-    if sequences is None or not plain or window.breadth not in BREADTHS or window.output.width % OUTPUTS:
-        return None
-    return Walk(sequences)
+    small = window.source.channels == CHANNELS and window.breadth in BREADTHS
+    return Walk() if plain and small and window.output.width % OUTPUTS == 0 else None
 
 
 def launch_rows(
