@@ -4,7 +4,7 @@ Weights are packed, `[lanes, outputs, kernel, kernel, channels]`, in the dtype o
 shared by all lanes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,8 @@ GRADIENT_PRECISION = {"float32": "bf16x6", "tf32": "bf16x3"}
 In gradients, an operand has to be turned on the way to the tensor cores. That can be done with bf16 only, so they are
 made of products of bf16; three of them are better than one of tf32.
 """
+MOST_GROUPS_OF_GELU = 64
+"""In a block: with more, what a gelu keeps in registers beside the sums does not fit."""
 FEWEST_STEPS = 4
 """Of a split of a 1x1 convolution's weight gradient, which as a whole needs no summing."""
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
@@ -73,7 +75,10 @@ def convolve(
     source = image_of(images)
     if tiling is None and epilogue.plain:
         tiling = walk(forward_window(source, channels, kernel, stride, OUTPUTS), images.element_size())
-    tiling = tiling or product_tiling(source.channels, channels, stride, images.element_size())
+    if tiling is None:
+        tiling = product_tiling(source.channels, channels, stride, images.element_size())
+        if epilogue.gelu:
+            tiling = replace(tiling, groups=min(MOST_GROUPS_OF_GELU, tiling.groups))
     window = forward_window(source, channels, kernel, stride, tiling.outputs)
     output = _empty_output(images, weights, window)
     strides = (kernel * kernel * source.channels, 1, source.channels)

@@ -10,9 +10,17 @@ import triton.language as tl
 
 
 @triton.jit
-def _normal_share(value):
-    """How much of a normal distribution lies below: gelu(x) = x share(x), of slope share(x) + x density(x)."""
-    return 0.5 + 0.5 * tl.erf(value * 0.7071067811865476)
+def _normal_law(value):
+    """How much of a normal distribution lies below, and its density times √(2 π): gelu(x) = x share(x), of slope
+    share(x) + x density(x). The share is off by at most 1e-7 (Abramowitz and Stegun, 7.1.26); an exact one fills the
+    registers, so that half as many programs run at once."""
+    density = tl.exp(-0.5 * value * value)
+    near = 1.0 / (1.0 + 0.23164189 * tl.abs(value))
+    beyond = 1.061405429 * near - 1.453152027
+    beyond = beyond * near + 1.421413741
+    beyond = beyond * near - 0.284496736
+    beyond = (beyond * near + 0.254829592) * near * density * 0.5
+    return tl.where(value < 0, beyond, 1.0 - beyond), density
 
 
 @triton.jit(do_not_specialize=["groups", "tiles"])
@@ -113,12 +121,14 @@ def window_product(
     if GELU and gate is None:
         if before is not None:
             tl.store(before + places, product.to(before.dtype.element_ty), mask=kept)
-        product *= _normal_share(product)
+        share, _ = _normal_law(product)
+        product *= share
     if gate is not None:
         given = tl.load(gate + places, mask=kept, other=0.0)
         if GELU:
             given = given.to(tl.float32)
-            product *= _normal_share(given) + given * tl.exp(-0.5 * given * given) * 0.3989422804014327
+            share, density = _normal_law(given)
+            product *= share + given * density * 0.3989422804014327
         else:
             product = tl.where(given > 0, product, 0.0)
     tl.store(output + places, product.to(output.dtype.element_ty), mask=kept)
