@@ -23,6 +23,9 @@ LAYERS_AT_ONCE = 22
 """What a kernel is told of them has to fit into the 4 KB that older drivers take as its arguments."""
 BLOCK = 1024
 """Weights of an output that a program folds at a time."""
+SHIFT = 2
+"""What integers are told with on top: Triton makes a variant of a function for every argument that is 1, and networks
+have layers of all kinds, so that compiling them all took the longest of all kernels."""
 MOST_SPLITS, NUMBERS = 8, 2048
 """Splits at most, and numbers in all, that are summed at a time."""
 
@@ -143,13 +146,14 @@ def _launch_layers(kernel: Any, rows: Sequence[tuple[int, tuple[Any, ...]]], *co
         some = rows[begin : begin + LAYERS_AT_ONCE]
         ends = list(accumulate(programs for programs, _ in some))
         layers = tuple((end - programs, end, *told) for end, (programs, told) in zip(ends, some, strict=True))
-        launch(kernel, ends[-1])(layers, len(some), *constants)
+        shifted = tuple(tuple(one + SHIFT if isinstance(one, int) else one for one in told) for told in layers)
+        launch(kernel, ends[-1])(shifted, len(some), *constants)
 
 
 @triton.jit(do_not_specialize=["layers"])
 def fold_kernel(layers, LAYERS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
     """One program per layer, lane and output channel."""
-    program = tl.program_id(0)
+    program = tl.program_id(0) + 2  # SHIFT
     for number in tl.static_range(LAYERS):
         if (program >= layers[number][0]) & (program < layers[number][1]):
             _fold(program - layers[number][0], *layers[number][2:], BLOCK)
@@ -162,8 +166,11 @@ def _fold(
     result, summands, eps, outputs, channels, padded, taps, biased, normed,
     BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
+    weights_lane, bias_lane, scale_lane = weights_lane - 2, bias_lane - 2, scale_lane - 2  # SHIFT
+    shift_lane, mean_lane, variance_lane = shift_lane - 2, mean_lane - 2, variance_lane - 2
+    outputs, channels, padded, taps = outputs - 2, channels - 2, padded - 2, taps - 2
     output, lane = program % outputs, (program // outputs).to(tl.int64)
-    has_bias, has_norm = biased != 0, normed != 0
+    has_bias, has_norm = biased != 2, normed != 2
     width = tl.load(variance + lane * variance_lane + output, mask=has_norm, other=1.0)
     factor = tl.load(scale + lane * scale_lane + output, mask=has_norm, other=1.0)
     factor = tl.where(has_norm, factor / tl.sqrt(width + eps), 1.0)
@@ -188,7 +195,7 @@ def unfold_kernel(layers, LAYERS: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.
 
     The tap in column c met output p of a group at window column c + stride * p.
     """
-    program = tl.program_id(0)
+    program = tl.program_id(0) + 2  # SHIFT
     for number in tl.static_range(LAYERS):
         if (program >= layers[number][0]) & (program < layers[number][1]):
             _unfold(program - layers[number][0], *layers[number][2:], SPLITS, BLOCK)
@@ -201,8 +208,13 @@ def _unfold(
     together, columns, stride, padded, num_bias_pieces, per_bias_piece, splits, split_step, bias_step,
     SPLITS: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
+    weights_lane, bias_lane, scale_lane = weights_lane - 2, bias_lane - 2, scale_lane - 2  # SHIFT
+    mean_lane, variance_lane, outputs, channels = mean_lane - 2, variance_lane - 2, outputs - 2, channels - 2
+    kernel, together, columns, stride, padded = kernel - 2, together - 2, columns - 2, stride - 2, padded - 2
+    num_bias_pieces, per_bias_piece, bias_step = num_bias_pieces - 2, per_bias_piece - 2, bias_step - 2
+    splits, split_step = splits - 2, split_step - 2
     output, lane = program % outputs, (program // outputs).to(tl.int64)
-    has_norm = normed != 0
+    has_norm = normed != 2
     width = tl.load(variance + lane * variance_lane + output, mask=has_norm, other=1.0)
     narrowness = tl.where(has_norm, 1 / tl.sqrt(width + eps), 1.0)
     factor = tl.load(scale + lane * scale_lane + output, mask=has_norm, other=1.0) * narrowness
@@ -240,5 +252,5 @@ def _unfold(
         tl.store(of_weights + place_of_channel * size + place, gradient * factor, mask=known)
         total += gradient * value
     centre = tl.load(mean + lane * mean_lane + output, mask=has_norm, other=0.0)
-    centre -= tl.load(bias + lane * bias_lane + output, mask=biased != 0, other=0.0)
+    centre -= tl.load(bias + lane * bias_lane + output, mask=biased != 2, other=0.0)
     tl.store(of_scale + place_of_channel, (tl.sum(total, axis=0) - centre * of_summand) * narrowness)

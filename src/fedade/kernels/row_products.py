@@ -118,8 +118,11 @@ def row_product(
     here = nothing  # of the output at the row that is read: what the row above it gave
     above = nothing  # of the output one row higher: what it lacks is this row
     for row in range(begin - 1, end + 1):
-        left = tl.load(windows + row * (WIDTH * CHANNELS), mask=seen & (row >= 0) & (row < HEIGHT), other=0.0)
-        kept = exists[:, None] & (row > begin)
+        rows = row + tl.zeros((SEQUENCES,), dtype=tl.int32)  # one truth is no mask of many numbers to all of Triton
+        left = tl.load(
+            windows + row * (WIDTH * CHANNELS), mask=seen & ((rows >= 0) & (rows < HEIGHT))[:, None], other=0.0
+        )
+        kept = (exists & (rows > begin))[:, None]
         place = places + (row - 1) * (WIDTH * OUTPUT_CHANNELS)
         product = tl.dot(left, lower, above)
         above = tl.dot(left, middle, here)
