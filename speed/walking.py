@@ -7,6 +7,7 @@ program walks.
 import argparse
 import csv
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ COLUMNS = ("product", "shape", "clients", "samples", "rows", "milliseconds")
 BLOCKS = "blocks"
 
 
-def worked(product: str, shape: Shape, of: Operands, cut: Tiling | Walk) -> object:
+def worked(product: str, shape: Shape, cut: Tiling | Walk, of: Operands) -> object:
     if product == "forward":
         return convolve(of.images, of.weights, 1, Epilogue(of.bias, of.gradient, rectified=True), "float32", cut)
     return input_gradient(of.gradient, of.weights, shape.image, 1, Epilogue(gate=of.images), "float32", cut)
@@ -52,9 +53,10 @@ def main() -> None:
                     if isinstance(how, int):
                         row_products.ROWS = row_products.MOST_ROWS = how
                     cut = tiling if how == BLOCKS else Walk()
-                    work = lambda copy, cut=cut: worked(product, shape, sets[copy], cut)  # noqa: B023, E731
-                    compile_side_by_side(lambda work=work: work(0))
-                    rows.writerow((product, shape, clients, samples, how, round(milliseconds(work), 4)))
+                    work = partial(worked, product, shape, cut)
+                    compile_side_by_side(partial(work, sets[0]))
+                    took = milliseconds(lambda copy, work=work, sets=sets: work(sets[copy]))
+                    rows.writerow((product, shape, clients, samples, how, round(took, 4)))
 
 
 if __name__ == "__main__":

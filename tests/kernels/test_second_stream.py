@@ -32,20 +32,21 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> tuple[Stream, Stream]:
 
 def test_work_on_it_is_waited_for_both_ways(streams: tuple[Stream, Stream]) -> None:
     current, second = streams
-    beside = SecondStream(torch.device("cuda"))
-    with beside.reading(torch.zeros(1)):
-        pass
-    beside.join()
+    after_work(torch.device("cuda"))
     assert second.waited_for == [current]
     assert current.waited_for == [second]
 
 
 def test_without_work_nobody_waits(streams: tuple[Stream, Stream]) -> None:
     current, second = streams
-    beside = SecondStream(torch.device("cuda"))
+    after_work(torch.device("cuda")).join()
+    SecondStream(torch.device("cuda")).join()
+    assert current.waited_for == [second]
+
+
+def after_work(device: torch.device) -> SecondStream:
+    beside = SecondStream(device)
     with beside.reading(torch.zeros(1)):
         pass
     beside.join()
-    beside.join()
-    SecondStream(torch.device("cuda")).join()
-    assert current.waited_for == [second]
+    return beside
