@@ -30,7 +30,7 @@ check: setup
 	$(BIN)/lint-imports
 
 test-slow: setup browser
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 # Two hundred kills of runs and fifty of a fleet at random moments, and runs of thousands of timesteps; hours on a small machine.
 soak: setup
