@@ -21,6 +21,7 @@ from fedade.core.normalisation import Watching
 from fedade.kernels import channel_moments
 from fedade.maths.losses import one_hot
 from fedade.methods.fed_ade_plus.conditions import Residual, positive, squared_ratio
+from fedade.methods.fed_ade_plus.own_statistics import spread
 
 Constant = TypeVar("Constant")
 LEAST_SPREAD = 0.05
@@ -165,6 +166,18 @@ def measured_once(compute: Callable[[Deployment], Constant]) -> Callable[[Deploy
 @measured_once
 def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
     """Moments of every BatchNorm layer on the reference set under the deployed model, or else of the features."""
+    return {layer: classes for layer, (classes, _) in _reference_layers(deployment).items()}
+
+
+@measured_once
+def sample_spreads(deployment: Deployment) -> dict[str, Tensor]:
+    """`[2, C]`: how much the reference set's samples differ in mean and variance, in layers that recognise conditions."""
+    recognising = plain_layers(deployment) - {FEATURES}
+    return {layer: apart for layer, (_, apart) in _reference_layers(deployment).items() if layer in recognising}
+
+
+@measured_once
+def _reference_layers(deployment: Deployment) -> dict[str, tuple[ClassMoments, Tensor]]:
     network, reference = deployment.network, deployment.reference
     parts, at_once = [], max(1, 2**22 // max(1, reference.inputs[0].numel()))  # a large set of large images must fit
     for inputs in torch.split(reference.inputs, at_once):
@@ -173,10 +186,9 @@ def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
         # Layers that see other rows than samples, such as tokens, cannot be told their classes.
         seen = {layer: moments for layer, moments in watching.seen.items() if moments.shape[1] == len(inputs)}
         parts.append(seen or {FEATURES: sample_moments(features)})
-    return {
-        layer: class_moments(torch.cat([part[layer] for part in parts], 1), reference.labels, deployment.num_classes)
-        for layer in parts[0]
-    }
+    whole = {layer: torch.cat([part[layer] for part in parts], 1) for layer in parts[0]}
+    labels, classes = reference.labels, deployment.num_classes
+    return {layer: (class_moments(values, labels, classes), spread(values)) for layer, values in whole.items()}
 
 
 @measured_once
