@@ -101,9 +101,7 @@ class ClientContext:
         """Features of the batch under the model that `observe` will return; `predict` asks for them next."""
         return self._features("updated", model, normalisation)
 
-    def know_updated_features(
-        self, model: Parameters, features: Tensor, normalisation: Normalisation = FROZEN
-    ) -> None:
+    def know_updated_features(self, model: Parameters, features: Tensor, normalisation: Normalisation = FROZEN) -> None:
         """Keep features under the model that `observe` will return, where one of its own passes has made them."""
         if not torch.is_grad_enabled():
             self.passes["updated", normalisation] = KnownPass(self.inputs, model, features)

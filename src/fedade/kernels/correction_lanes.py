@@ -73,8 +73,10 @@ class _Corrected(Function):
 def own_statistics(
     moments: Tensor, common: tuple[Tensor, Tensor], usual: Tensor, doubt: float, least_variance: float
 ) -> tuple[Tensor, Tensor]:
-    """`[2, 2, C]`: base and share; `[2, n, C]`: mean and variance of every sample. Of one client, and mapped as well."""
-    results: tuple[Tensor, ...] = _Own.apply((doubt, least_variance), usual, *(part[None] for part in (moments, *common)))
+    """`[2, 2, C]`: base and share; `[2, n, C]`: mean and variance of every sample. `vmap` makes lanes of clients."""
+    results: tuple[Tensor, ...] = _Own.apply(
+        (doubt, least_variance), usual, *(part[None] for part in (moments, *common))
+    )
     return results[0].squeeze(0), results[1].squeeze(0)
 
 

@@ -171,7 +171,7 @@ def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
 
 @measured_once
 def sample_spreads(deployment: Deployment) -> dict[str, Tensor]:
-    """`[2, C]`: how much the reference set's samples differ in mean and variance, in layers that recognise conditions."""
+    """`[2, C]`: how much the reference set's samples differ in mean and variance, in layers that recognise them."""
     recognising = plain_layers(deployment) - {FEATURES}
     return {layer: apart for layer, (_, apart) in _reference_layers(deployment).items() if layer in recognising}
 

@@ -31,7 +31,7 @@ from fedade.methods.fed_ade_plus.class_moments import (
 )
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer
-from fedade.methods.fed_ade_plus.own_statistics import OwnShare, OwnStatistics
+from fedade.methods.fed_ade_plus.own_statistics import OwnStatistics
 from fedade.parts.norm_layers import named_statistics
 
 FEATURE_BIAS = 8.0
@@ -74,10 +74,10 @@ def corrected_pass(
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected. Unless
-    it `learns`, nothing is added to what is remembered. With `each_sample` samples have statistics of their own as far as
-    they differ more than those of the reference set."""
+    it `learns`, nothing is added to what is remembered. With `each_sample` samples have statistics of their own as far
+    as they differ more than those of the reference set."""
     network = deployment.network
-    spreads = sample_spreads(deployment) if each_sample and len(inputs) > 1 else {}
+    spreads = sample_spreads(deployment) if each_sample else {}
     normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past, spreads)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
@@ -163,11 +163,12 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
 
 def no_own_statistics(deployment: Deployment) -> dict[str, Tensor]:
     """What samples have of their own before the first batch."""
-    usual = sample_spreads(deployment).items()
-    common = {layer: [deployment.parameters[f"{layer}.running_{moment}"] for moment in ("mean", "var")] for layer, _ in usual}
-    return own_statistics.named({
-        layer: OwnShare(torch.stack(common[layer]), torch.zeros_like(apart)) for layer, apart in usual
-    })
+    known = deployment.parameters
+    common = {
+        layer: Statistics(known[f"{layer}.running_mean"], known[f"{layer}.running_var"])
+        for layer in sample_spreads(deployment)
+    }
+    return own_statistics.named({layer: own_statistics.none_own(each) for layer, each in common.items()})
 
 
 def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:

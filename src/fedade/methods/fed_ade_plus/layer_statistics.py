@@ -143,7 +143,7 @@ class PriorCorrected:
         self.trusts.append(new.trust)
         if group.recognises:
             self.evidence.append(Evidence(*new.heard, channels))
-        if layer not in self.spreads or moments.shape[-2] == 1:
+        if layer not in self.spreads:
             return self.found[layer]
         self.own[layer], each = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer])
         return each

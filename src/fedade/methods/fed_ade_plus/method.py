@@ -79,8 +79,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     conditions: int = Field(3, ge=1)
     """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
     known at once."""
-    each_sample: bool = True
-    """Whether each sample has statistics of its own as far as those of a batch differ more than the reference set's."""
+    each_sample: bool = False
+    """Whether each sample has statistics of its own too, as far as those of a batch differ more than the reference
+    set's: where several conditions come in one batch."""
     doubt: float = Field(2.0, ge=0)
     """How many times more than chance a layer must have changed before it is corrected at all."""
     settled: float = Field(0.03, ge=0)
@@ -164,7 +165,11 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         corrected, reading = self._settle(ctx, state, known)
         if not self._reads_features(deployment):
             # `predict` then needs no pass of its own.
-            ctx.know_updated_features({**self._model(ctx, state), **corrected.statistics}, corrected.passed, normalising.settled(corrected.statistics))
+            ctx.know_updated_features(
+                {**self._model(ctx, state), **corrected.statistics},
+                corrected.passed,
+                normalising.settled(corrected.statistics),
+            )
         current, signals = self._measure.update(
             deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
         )
@@ -234,7 +239,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
         def passing(prior: Tensor, layers: frozenset[str], doubt: float, learns: bool = True) -> Corrected:
             passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
-            return corrected_pass(deployment, model, ctx.inputs, prior, layers, doubt, past, passed, learns, self._knows_samples)
+            return corrected_pass(
+                deployment, model, ctx.inputs, prior, layers, doubt, past, passed, learns, self._knows_samples
+            )
 
         if self.correction == "batch":
             corrected = passing(deployment.source_prior, everywhere, 0.0)

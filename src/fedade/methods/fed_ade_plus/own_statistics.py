@@ -24,7 +24,9 @@ from fedade.methods.fed_ade_plus.conditions import positive
 from fedade.parts.running_norms import sample_statistics
 
 DOUBT = 1.5
-"""How many times as much as the reference set's the samples must differ, since corrupted ones vary more by themselves."""
+"""How many times as much as the reference set's samples must differ, since corrupted ones vary more by themselves."""
+LEAST_SPREAD = 0.05
+"""Of a channel, as a share of its layer's mean."""
 LEAST_VARIANCE = 0.1
 """Share of the common variance that is left at least to a sample."""
 PREFIX = "own."
@@ -46,14 +48,18 @@ def own_moments(moments: Float[Tensor, "2 n C"]) -> Float[Tensor, "2 n C"]:
 
 
 def spread(moments: Float[Tensor, "2 n C"]) -> Float[Tensor, "2 C"]:
-    """Variance of samples' means and variances."""
-    return own_moments(moments).var(-2)
+    """Variance of samples' means and variances; at least a little where no sample moved a channel."""
+    found = own_moments(moments).var(-2)
+    return torch.maximum(found, LEAST_SPREAD * found.mean(-1, keepdim=True))
 
 
 def of_samples(
     common: Statistics, moments: Float[Tensor, "2 n C"], usual: Float[Tensor, "2 C"]
 ) -> tuple[OwnShare, Statistics]:
-    """What samples of a batch have of their own, and the statistics `[n, C]` that follow."""
+    """What samples of a batch have of their own, and the statistics `[n, C]` that follow; those in common of a sample
+    that has none to differ from."""
+    if moments.shape[-2] == 1:
+        return none_own(common), common
 
     def plainly() -> tuple[Tensor, Tensor]:
         own = own_moments(moments)
@@ -63,6 +69,12 @@ def of_samples(
     rule = DOUBT, LEAST_VARIANCE
     share, statistics = kernels.own_statistics(moments, common, usual, rule, plainly)
     return OwnShare(*share), Statistics(*statistics)
+
+
+def none_own(common: Statistics) -> OwnShare:
+    """Of samples that have all in common."""
+    base = torch.stack(common)
+    return OwnShare(base, torch.zeros_like(base))
 
 
 def own_share(common: Statistics, own: Float[Tensor, "2 n C"], usual: Float[Tensor, "2 C"]) -> OwnShare:
@@ -82,11 +94,7 @@ def applied(share: OwnShare, own: Float[Tensor, "2 n C"], common: Statistics) ->
 
 def named(shares: Mapping[str, OwnShare]) -> dict[str, Tensor]:
     """By names that no tensor of a model has."""
-    return {
-        name.format(layer): value
-        for layer, own in shares.items()
-        for name, value in zip(_NAMES, own, strict=True)
-    }
+    return {name.format(layer): value for layer, own in shares.items() for name, value in zip(_NAMES, own, strict=True)}
 
 
 @dataclass(frozen=True)
