@@ -123,7 +123,7 @@ def measured(images: Tensor, whole: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 def normalised(images: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
     """relu(affine(images) + residual) in one pass over the images, of one client, and two back on a GPU."""
-    if chain.suits_images(images) and affine.mean.ndim == 1:
+    if chain.suits_images(images):
         return calls.scaled(images, *affine.combined(), residual, relu)
     if images.dtype in DTYPES and _runs_triton(images):
         result: Tensor = _module("scaling_lanes").normalised(images, affine, residual, relu)

@@ -171,9 +171,10 @@ def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
 
 @measured_once
 def sample_spreads(deployment: Deployment) -> dict[str, Tensor]:
-    """`[2, C]`: how much the reference set's samples differ in mean and variance, in layers that recognise them."""
-    recognising = plain_layers(deployment) - {FEATURES}
-    return {layer: apart for layer, (_, apart) in _reference_layers(deployment).items() if layer in recognising}
+    """`[2, C]`: how much the reference set's samples differ in mean and variance, in layers in which these say
+    little of their classes: a sample is of one class, however many there are."""
+    shares, layers = _explained_shares(deployment), _reference_layers(deployment)
+    return {layer: layers[layer][1] for layer, share in shares.items() if share < PLAIN_SHARE and layer != FEATURES}
 
 
 @measured_once
@@ -194,9 +195,15 @@ def _reference_layers(deployment: Deployment) -> dict[str, tuple[ClassMoments, T
 @measured_once
 def plain_layers(deployment: Deployment) -> frozenset[str]:
     """Layers that tell classes apart so little that a wrong prior does no harm there."""
-    moments, limit = reference_moments(deployment), PLAIN_SHARE * max(1.0, deployment.num_classes / OF_CLASSES)
+    limit = PLAIN_SHARE * max(1.0, deployment.num_classes / OF_CLASSES)
+    return frozenset(layer for layer, share in _explained_shares(deployment).items() if share < limit)
+
+
+@measured_once
+def _explained_shares(deployment: Deployment) -> dict[str, float]:
+    moments = reference_moments(deployment)
     shares = torch.stack([explained_share(both, SHARE_DOUBT)[0] for both in moments.values()]).tolist()
-    return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < limit)
+    return dict(zip(moments, shares, strict=True))
 
 
 @measured_once

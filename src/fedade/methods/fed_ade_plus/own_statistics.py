@@ -5,7 +5,7 @@ mean and variance in a layer tell what it came under, but they differ from sampl
 reference set shows. With variances V among the batch's samples and V₀ among those of the reference set, the best linear
 guess of what a sample's condition did is (1 - V₀ / V) of its distance to the batch's mean (Robbins, 1956). So samples
 that differ no more than the reference set's have the batch's statistics in common. Only layers that tell no classes
-apart do so: in others it would remove what a sample shows.
+apart have such statistics: in others they would remove what a sample shows.
 
 Axes: 2 moments (mean, variance of a sample's pixels), n samples, C channels.
 """
