@@ -78,6 +78,9 @@ def main() -> None:
     )  # fmt: skip
     of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
     compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
+    of_samples = pointers("fp32", "moments", "mean", "variance", "usual", "shares", "found")
+    of_samples |= {"doubt": "fp32", "least_variance": "fp32"}
+    compiled(correction_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=16)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums", "statistics")
         | pointers("bf16", "result", "gradient", "added")

@@ -45,18 +45,23 @@ def given_of(group, conditions, clients=(2, 3), samples=SAMPLES):
     return shown, prior, Residual(sizes, counts.clone())
 
 
-def corrections(group, doubt):
+def corrections(group, doubt, apart=False):
     """What a batch leaves in all layers of one client, one after the other."""
     generator = torch.Generator().manual_seed(0)
     deployed = {name: torch.rand(2, size, generator=generator) + 0.5 for name, size in group.channels.items()}
 
     def corrected(shown, prior, past):
-        strategy = PriorCorrected([(group, past)], prior, frozenset(group.channels), SAMPLES, doubt)
-        for layer, moments in zip(group.channels, group.by_layer(shown), strict=True):
+        spreads = dict(zip(group.channels, group.by_layer(group.moments.within), strict=True)) if apart else {}
+        strategy = PriorCorrected([(group, past)], prior, frozenset(group.channels), SAMPLES, doubt, spreads)
+        each = [
             strategy.corrected(layer, moments, Statistics(*deployed[layer]))
+            for layer, moments in zip(group.channels, group.by_layer(shown), strict=True)
+        ]
         remembered = strategy.remembered([group], (past,))
         return (
             strategy.found,
+            each,
+            strategy.own,
             strategy.trusts,
             strategy.residuals,
             strategy.evidence and strategy.evidence[-1][:2],
@@ -66,14 +71,15 @@ def corrections(group, doubt):
     return corrected
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("doubt", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("names", "recognises", "conditions"),
     [(tuple(CHANNELS), True, 3), (tuple(CHANNELS), True, 1), (("odd", "usual"), False, 1), ((FEATURES,), False, 1)],
 )
-def test_layers_are_corrected_as_step_by_step(monkeypatch, names, recognises, conditions, doubt):
+def test_layers_are_corrected_as_step_by_step(monkeypatch, names, recognises, conditions, doubt, apart):
     group = group_of(names, recognises)
-    given, one = given_of(group, conditions), corrections(group, doubt)
+    given, one = given_of(group, conditions), corrections(group, doubt, apart)
     everything = {}
     for fused in (False, True):
         monkeypatch.setattr(kernels, "_runs_triton", lambda _tensor, fused=fused: fused)
@@ -110,4 +116,4 @@ def test_what_it_cannot_do_is_done_step_by_step(monkeypatch):
         shown, prior, past = given_of(group, conditions, ())
         with torch.no_grad():
             found = corrections(group, 2.0)(shown.to(dtype), prior.to(dtype), Residual(*(v.to(dtype) for v in past)))
-        assert found[1][0].dtype is dtype
+        assert found[3][0].dtype is dtype

@@ -100,9 +100,10 @@ def test_gradients_pass_through_statistics_of_a_network_from_elsewhere() -> None
 
 @pytest.mark.parametrize("channels", [3, 8, 16, 32, 48])
 @pytest.mark.parametrize("mapped", [False, True])
-def test_moments_and_scaling_are_plain_arithmetic(channels: int, mapped: bool) -> None:
+@pytest.mark.parametrize("apart", [(), (5,)], ids=["in common", "of each sample"])
+def test_moments_and_scaling_are_plain_arithmetic(channels: int, mapped: bool, apart: tuple[int, ...]) -> None:
     images, residual = randoms(2, 5, channels, 8, 6) + 3, randoms(2, 5, channels, 8, 6, seed=1)
-    scale, shift = randoms(2, channels, seed=2), randoms(2, channels, seed=3)
+    scale, shift = randoms(2, *apart, channels, seed=2), randoms(2, *apart, channels, seed=3)
 
     def everything(images: Tensor, residual: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, ...]:
         return (
@@ -112,7 +113,7 @@ def test_moments_and_scaling_are_plain_arithmetic(channels: int, mapped: bool) -
         )
 
     def plain(images: Tensor, residual: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, ...]:
-        moved = images * scale[:, None, None] + shift[:, None, None]
+        moved = images * scale[..., None, None] + shift[..., None, None]
         moments = torch.stack([images.mean((2, 3)), images.square().mean((2, 3))])
         return moments, moved, (moved + residual).relu()
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference, ReferenceRows
-from fedade.core.normalisation import FROZEN, Frozen, Mixed
+from fedade.core.normalisation import FROZEN, Normalisation
 from fedade.core.split import Parameters
 from fedade.core.tree import Tree
 
@@ -23,7 +23,7 @@ class KnownPass(NamedTuple):
     features: Tensor
 
 
-Passes = dict[tuple[Whose, Frozen | Mixed], KnownPass]
+Passes = dict[tuple[Whose, Normalisation], KnownPass]
 """Passes by whose features they gave, and with which statistics."""
 
 
@@ -88,23 +88,23 @@ class ClientContext:
         """True class distribution, `[K]`, for oracles only."""
         return self._revealed.prior
 
-    def deployed_features(self, normalisation: Frozen | Mixed = FROZEN) -> Tensor:
+    def deployed_features(self, normalisation: Normalisation = FROZEN) -> Tensor:
         """Features of the batch under the deployed body."""
         return self._features("deployed", self.deployment.parameters, normalisation)
 
-    def own_features(self, model: Parameters, normalisation: Frozen | Mixed = FROZEN) -> Tensor:
+    def own_features(self, model: Parameters, normalisation: Normalisation = FROZEN) -> Tensor:
         """Features of the batch under the client's own model, which must be that of the state given with this context.
         Scoring before a timestep and `observe` ask for the same, which is then computed once."""
         return self._features("own", model, normalisation)
 
-    def updated_features(self, model: Parameters, normalisation: Frozen | Mixed = FROZEN) -> Tensor:
+    def updated_features(self, model: Parameters, normalisation: Normalisation = FROZEN) -> Tensor:
         """Features of the batch under the model that `observe` will return; `predict` asks for them next."""
         return self._features("updated", model, normalisation)
 
-    def know_updated_features(self, model: Parameters, features: Tensor) -> None:
+    def know_updated_features(self, model: Parameters, features: Tensor, normalisation: Normalisation = FROZEN) -> None:
         """Keep features under the model that `observe` will return, where one of its own passes has made them."""
         if not torch.is_grad_enabled():
-            self.passes["updated", FROZEN] = KnownPass(self.inputs, model, features)
+            self.passes["updated", normalisation] = KnownPass(self.inputs, model, features)
 
     def after_observing(self) -> "ClientContext":
         """The same context for the state that `observe` returned: the updated model's passes are now its own."""
@@ -118,7 +118,7 @@ class ClientContext:
             raise ValueError("labels and true priors are for methods whose card says oracle")
         return self.truth
 
-    def _features(self, whose: Whose, model: Parameters, normalisation: Frozen | Mixed) -> Tensor:
+    def _features(self, whose: Whose, model: Parameters, normalisation: Normalisation) -> Tensor:
         network, known = self.deployment.network, self.passes.get((whose, normalisation))
         if known is None or torch.is_grad_enabled():
             features = network.represent(model, self.inputs, normalisation)

@@ -27,8 +27,8 @@ from fedade.kernels.reference import Affine
 __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
     "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "fused_layers",
-    "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels", "packed_weights",
-    "runs_fused", "stepped",
+    "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels", "own_statistics",
+    "packed_weights", "runs_fused", "stepped",
 ]  # fmt: skip
 
 SWITCH = "FEDADE_TRITON"
@@ -123,7 +123,7 @@ def measured(images: Tensor, whole: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 def normalised(images: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
     """relu(affine(images) + residual) in one pass over the images, of one client, and two back on a GPU."""
-    if chain.suits_images(images) and affine.mean.ndim == 1:
+    if chain.suits_images(images):
         return calls.scaled(images, *affine.combined(), residual, relu)
     if images.dtype in DTYPES and _runs_triton(images):
         result: Tensor = _module("scaling_lanes").normalised(images, affine, residual, relu)
@@ -207,6 +207,22 @@ def corrected_layer(
     if not (small and one_past and all(tensor is None or tensor.dtype is torch.float32 for tensor in tensors)):
         return plainly()
     fused: CorrectedLayer = _module("correction_lanes").corrected_layer(tensors, rule)
+    return fused
+
+
+def own_statistics(
+    moments: Tensor,
+    common: tuple[Tensor, Tensor],
+    usual: Tensor,
+    rule: tuple[float, float],
+    plainly: Callable[[], tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor]:
+    """What each sample's statistics follow from, `[2, 2, channels]`, and these, `[2, n, channels]`, by moments of the
+    samples of one client: one kernel on a GPU; elsewhere, and where it cannot, as it is written `plainly`."""
+    exact = all(tensor.dtype is torch.float32 for tensor in (moments, *common, usual))
+    if not exact or len(common[0]) > MOST_CHANNELS or not _runs_triton(moments) or torch.is_grad_enabled():
+        return plainly()
+    fused: tuple[Tensor, Tensor] = _module("correction_lanes").own_statistics(moments, common, usual, *rule)
     return fused
 
 

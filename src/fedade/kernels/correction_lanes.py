@@ -70,6 +70,98 @@ class _Corrected(Function):
         return mapped_again(info.batch_size, results)
 
 
+def own_statistics(
+    moments: Tensor, common: tuple[Tensor, Tensor], usual: Tensor, doubt: float, least_variance: float
+) -> tuple[Tensor, Tensor]:
+    """`[2, 2, C]`: base and share; `[2, n, C]`: mean and variance of every sample. `vmap` makes lanes of clients."""
+    results: tuple[Tensor, ...] = _Own.apply(
+        (doubt, least_variance), usual, *(part[None] for part in (moments, *common))
+    )
+    return results[0].squeeze(0), results[1].squeeze(0)
+
+
+class _Own(Function):
+    """Without a gradient too."""
+
+    @staticmethod
+    def forward(rule: tuple[float, float], usual: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the kernel; a program sees to one client."""
+        moments = tensors[0] if tensors[0][0, 0].is_contiguous() else tensors[0].contiguous()
+        own = [moments, *(dense_lanes(tensor) for tensor in tensors[1:])]
+        lanes, (samples, channels) = max(map(len, own)), moments.shape[2:]
+        shares, found = room(moments, (lanes, 2, 2, channels)), room(moments, (lanes, 2, samples, channels))
+        block = triton.next_power_of_2(channels)
+        launch(_own, lanes)(
+            *own, usual.contiguous(), shares, found, *lane_strides(own), moments.stride(1), samples, *rule,
+            channels, block, max(1, min(16, TILE // block)), num_warps=min(16, max(1, block // 32)),
+        )  # fmt: skip
+        return shares, found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Nothing is kept."""
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, rule: Any, usual: Tensor, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
+        """Clients are lanes."""
+        if in_dims[1] is not None:
+            raise NotImplementedError("the same reference set for all")
+        lanes = as_lanes(info.batch_size, in_dims[2:], tensors)
+        results: tuple[Tensor, ...] = _Own.apply(rule, usual, *lanes)
+        return mapped_again(info.batch_size, results)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _own(
+    moments, mean, variance, usual, shares, found,
+    moments_lane, mean_lane, variance_lane, moment_step, rows, doubt, least_variance,
+    CHANNELS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    lane = tl.program_id(0).to(tl.int64)
+    entry, some = tl.arange(0, BLOCK), tl.arange(0, AT_ONCE)[:, None]
+    channel, known = entry[None, :], entry < CHANNELS
+    means, squares = moments + lane * moments_lane + channel, moments + lane * moments_lane + moment_step + channel
+    mean_of_batch, variance_of_batch = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, rows, AT_ONCE):
+        there = ((first + some) < rows) & known[None, :]
+        own = tl.load(means + (first + some) * CHANNELS, mask=there, other=0.0)
+        square = tl.load(squares + (first + some) * CHANNELS, mask=there, other=0.0)
+        mean_of_batch += tl.sum(own, axis=0)
+        variance_of_batch += tl.sum(tl.maximum(square - own * own, 0.0), axis=0)
+    mean_of_batch, variance_of_batch = mean_of_batch / rows, variance_of_batch / rows
+    means_apart, variances_apart = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, rows, AT_ONCE):
+        there = ((first + some) < rows) & known[None, :]
+        own = tl.load(means + (first + some) * CHANNELS, mask=there, other=0.0)
+        square = tl.load(squares + (first + some) * CHANNELS, mask=there, other=0.0)
+        off, wider = own - mean_of_batch[None, :], tl.maximum(square - own * own, 0.0) - variance_of_batch[None, :]
+        means_apart += tl.sum(tl.where(there, off * off, 0.0), axis=0)
+        variances_apart += tl.sum(tl.where(there, wider * wider, 0.0), axis=0)
+    means_apart, variances_apart = means_apart / (rows - 1), variances_apart / (rows - 1)
+    usual_means = tl.load(usual + entry, mask=known, other=0.0)
+    usual_variances = tl.load(usual + CHANNELS + entry, mask=known, other=0.0)
+    of_mean = tl.maximum(1 - doubt * usual_means / tl.maximum(means_apart, TINY), 0.0)
+    of_variance = tl.maximum(1 - doubt * usual_variances / tl.maximum(variances_apart, TINY), 0.0)
+    common = tl.load(variance + lane * variance_lane + entry, mask=known, other=0.0)
+    base_mean = tl.load(mean + lane * mean_lane + entry, mask=known, other=0.0) - of_mean * mean_of_batch
+    base_variance = common - of_mean * (2 - of_mean) * means_apart - of_variance * variance_of_batch
+    kept = shares + lane * 4 * CHANNELS + entry
+    tl.store(kept, base_mean, mask=known)
+    tl.store(kept + CHANNELS, base_variance, mask=known)
+    tl.store(kept + 2 * CHANNELS, of_mean, mask=known)
+    tl.store(kept + 3 * CHANNELS, of_variance, mask=known)
+    for first in range(0, rows, AT_ONCE):
+        row = first + some
+        there = (row < rows) & known[None, :]
+        own = tl.load(means + row * CHANNELS, mask=there, other=0.0)
+        square = tl.load(squares + row * CHANNELS, mask=there, other=0.0)
+        wide = base_variance[None, :] + of_variance[None, :] * tl.maximum(square - own * own, 0.0)
+        at = found + (lane * 2 * rows + row) * CHANNELS + channel
+        tl.store(at, base_mean[None, :] + of_mean[None, :] * own, mask=there)
+        tl.store(at + rows * CHANNELS, tl.maximum(wide, least_variance * common[None, :]), mask=there)
+
+
 _VARYING = ["first_channel", "layer", "rows", "conditions", "classes", "together", "layers", "channels_heard"]
 
 

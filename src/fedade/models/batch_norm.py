@@ -53,7 +53,7 @@ class BatchNorm(nn.Module):
 
 
 def applied(inputs: Tensor, affine: Affine, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    if inputs.ndim == 4 and (affine.mean.ndim == 1 or runs_fused(inputs)):
+    if inputs.ndim == 4:
         return normalised(inputs, affine, residual, relu)
     scale, shift = (value.to(inputs.dtype) for value in affine.combined())
     trailing = (...,) + (None,) * (inputs.ndim - 2)

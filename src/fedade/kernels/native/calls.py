@@ -68,12 +68,13 @@ def channel_moments(images: Tensor) -> Tensor:
 
 
 def scaled(images: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
-    """relu(images scale + shift + residual), per channel."""
+    """relu(images scale + shift + residual), per channel, `[C]`, or per sample and channel, `[n, C]`."""
     pixels, added = by_pixel(images), None if residual is None else by_pixel(residual)
     factor, summand, out = scale.contiguous(), shift.contiguous(), torch.empty_like(pixels)
-    given = _addresses(pixels, factor, summand, added)
+    given, (samples, channels, height, width) = _addresses(pixels, factor, summand, added), pixels.shape
+    sizes = channels if scale.ndim > 1 else 0, samples, height * width, channels
     with record_function("fedade::scaled"):
-        _functions().fedade_scaled(*given, relu, pixels.numel() // pixels.shape[1], pixels.shape[1], *_addresses(out))
+        _functions().fedade_scaled(*given, relu, *sizes, *_addresses(out))
     return out
 
 

@@ -55,16 +55,18 @@ void fedade_channel_moments(const float* images, long num_images, long pixels, l
         }
 }
 
-// relu(images * scale + shift + residual), per channel; the residual may be null.
+// relu(images * scale + shift + residual), per channel; the residual may be null. Factors and summands of an image are
+// `step` numbers after those of the image before.
 void fedade_scaled(const float* images, const float* scale, const float* shift, const float* residual, int relu,
-                   long pixels, long channels, float* out) {
-    for (long pixel = 0; pixel < pixels; ++pixel)
-        for (long channel = 0; channel < channels; channel += LANES) {
-            long at = pixel * channels + channel;
-            Vector value = load(images + at) * load(scale + channel) + load(shift + channel);
-            if (residual) value += load(residual + at);
-            store(out + at, relu ? (value < Vector{} ? Vector{} : value) : value);  // NaN stays NaN
-        }
+                   long step, long num_images, long pixels, long channels, float* out) {
+    for (long image = 0; image < num_images; ++image)
+        for (long pixel = 0; pixel < pixels; ++pixel)
+            for (long channel = 0; channel < channels; channel += LANES) {
+                long at = (image * pixels + pixel) * channels + channel, factor = image * step + channel;
+                Vector value = load(images + at) * load(scale + factor) + load(shift + factor);
+                if (residual) value += load(residual + at);
+                store(out + at, relu ? (value < Vector{} ? Vector{} : value) : value);  // NaN stays NaN
+            }
 }
 
 // Gradient of the images, to which `more` is added, which may be the result itself. Weights are [taps, outputs, inputs],

@@ -28,7 +28,7 @@ SIGNATURES: dict[str, list[type]] = {
     "fedade_keep_freed_memory": [],
     "fedade_convolution": [*[_POINTER] * 4, ctypes.c_int, *[_NUMBER] * 5, _POINTER],
     "fedade_channel_moments": [_POINTER, *[_NUMBER] * 3, _POINTER],
-    "fedade_scaled": [*[_POINTER] * 4, ctypes.c_int, *[_NUMBER] * 2, _POINTER],
+    "fedade_scaled": [*[_POINTER] * 4, ctypes.c_int, *[_NUMBER] * 4, _POINTER],
     "fedade_image_gradient": [*[_POINTER] * 5, *[_NUMBER] * 5, _POINTER],
     "fedade_weight_gradient": [*[_POINTER] * 3, *[_NUMBER] * 5, *[_POINTER] * 2],
 }

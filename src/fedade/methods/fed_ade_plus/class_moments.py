@@ -21,6 +21,7 @@ from fedade.core.normalisation import Watching
 from fedade.kernels import channel_moments
 from fedade.maths.losses import one_hot
 from fedade.methods.fed_ade_plus.conditions import Residual, positive, squared_ratio
+from fedade.methods.fed_ade_plus.own_statistics import spread
 
 Constant = TypeVar("Constant")
 LEAST_SPREAD = 0.05
@@ -165,6 +166,19 @@ def measured_once(compute: Callable[[Deployment], Constant]) -> Callable[[Deploy
 @measured_once
 def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
     """Moments of every BatchNorm layer on the reference set under the deployed model, or else of the features."""
+    return {layer: classes for layer, (classes, _) in _reference_layers(deployment).items()}
+
+
+@measured_once
+def sample_spreads(deployment: Deployment) -> dict[str, Tensor]:
+    """`[2, C]`: how much the reference set's samples differ in mean and variance, in layers in which these say
+    little of their classes: a sample is of one class, however many there are."""
+    shares, layers = _explained_shares(deployment), _reference_layers(deployment)
+    return {layer: layers[layer][1] for layer, share in shares.items() if share < PLAIN_SHARE and layer != FEATURES}
+
+
+@measured_once
+def _reference_layers(deployment: Deployment) -> dict[str, tuple[ClassMoments, Tensor]]:
     network, reference = deployment.network, deployment.reference
     parts, at_once = [], max(1, 2**22 // max(1, reference.inputs[0].numel()))  # a large set of large images must fit
     for inputs in torch.split(reference.inputs, at_once):
@@ -173,18 +187,23 @@ def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
         # Layers that see other rows than samples, such as tokens, cannot be told their classes.
         seen = {layer: moments for layer, moments in watching.seen.items() if moments.shape[1] == len(inputs)}
         parts.append(seen or {FEATURES: sample_moments(features)})
-    return {
-        layer: class_moments(torch.cat([part[layer] for part in parts], 1), reference.labels, deployment.num_classes)
-        for layer in parts[0]
-    }
+    whole = {layer: torch.cat([part[layer] for part in parts], 1) for layer in parts[0]}
+    labels, classes = reference.labels, deployment.num_classes
+    return {layer: (class_moments(values, labels, classes), spread(values)) for layer, values in whole.items()}
 
 
 @measured_once
 def plain_layers(deployment: Deployment) -> frozenset[str]:
     """Layers that tell classes apart so little that a wrong prior does no harm there."""
-    moments, limit = reference_moments(deployment), PLAIN_SHARE * max(1.0, deployment.num_classes / OF_CLASSES)
+    limit = PLAIN_SHARE * max(1.0, deployment.num_classes / OF_CLASSES)
+    return frozenset(layer for layer, share in _explained_shares(deployment).items() if share < limit)
+
+
+@measured_once
+def _explained_shares(deployment: Deployment) -> dict[str, float]:
+    moments = reference_moments(deployment)
     shares = torch.stack([explained_share(both, SHARE_DOUBT)[0] for both in moments.values()]).tolist()
-    return frozenset(layer for layer, share in zip(moments, shares, strict=True) if share < limit)
+    return dict(zip(moments, shares, strict=True))
 
 
 @measured_once

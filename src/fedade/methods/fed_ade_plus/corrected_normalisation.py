@@ -8,6 +8,7 @@ BatchNorm has its features corrected in the same way before the head.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -16,13 +17,21 @@ from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.method import ClientContext, Deployment
-from fedade.core.normalisation import Statistics
+from fedade.core.normalisation import FROZEN, Normalisation, Statistics
 from fedade.core.split import Parameters
 from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature
-from fedade.methods.fed_ade_plus.class_moments import FEATURES, expected_under, layer_groups, reference_moments
+from fedade.methods.fed_ade_plus import own_statistics
+from fedade.methods.fed_ade_plus.class_moments import (
+    FEATURES,
+    expected_under,
+    layer_groups,
+    reference_moments,
+    sample_spreads,
+)
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer
+from fedade.methods.fed_ade_plus.own_statistics import OwnStatistics
 from fedade.parts.norm_layers import named_statistics
 
 FEATURE_BIAS = 8.0
@@ -61,12 +70,15 @@ def corrected_pass(
     past: Residuals,
     passed: Tensor | None = None,
     learns: bool = True,
+    each_sample: bool = False,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected. Unless
-    it `learns`, nothing is added to what is remembered."""
+    it `learns`, nothing is added to what is remembered. With `each_sample` samples have statistics of their own as far
+    as they differ more than those of the reference set."""
     network = deployment.network
-    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past)
+    spreads = sample_spreads(deployment) if each_sample else {}
+    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past, spreads)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
     if FEATURES in reference_moments(deployment):
@@ -77,7 +89,7 @@ def corrected_pass(
         network.classify(model, features),
         network.summarise(features),
         passed,
-        named_statistics(normalisation.found),
+        {**named_statistics(normalisation.found), **own_statistics.named(normalisation.own)},
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
         normalisation.remembered(layer_groups(deployment), past) if learns else past,
         normalisation.seen,
@@ -107,10 +119,21 @@ def surer(first: Corrected, second: Corrected, temperature: Tensor) -> Corrected
 
 
 def _prepared(
-    deployment: Deployment, prior: Tensor, layers: frozenset[str], samples: int, doubt: float, past: Residuals
+    deployment: Deployment,
+    prior: Tensor,
+    layers: frozenset[str],
+    samples: int,
+    doubt: float,
+    past: Residuals,
+    spreads: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> PriorCorrected:
     groups = tuple(zip(layer_groups(deployment), past, strict=False))
-    return PriorCorrected(groups, prior, layers, samples, doubt)
+    return PriorCorrected(groups, prior, layers, samples, doubt, spreads)
+
+
+def settled(statistics: Parameters) -> Normalisation:
+    """How inputs are normalised with statistics that were found before."""
+    return OwnStatistics(statistics) if any(name.startswith(own_statistics.PREFIX) for name in statistics) else FROZEN
 
 
 def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, keeps_body: bool) -> Tensor:
@@ -118,7 +141,9 @@ def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, 
     deployment, network = ctx.deployment, ctx.deployment.network
     has_statistics = any(name in deployment.parameters for name in statistics)
     deployed_body = keeps_body and not has_statistics
-    features = ctx.deployed_features() if deployed_body else ctx.own_features({**model, **statistics})
+    features = (
+        ctx.deployed_features() if deployed_body else ctx.own_features({**model, **statistics}, settled(statistics))
+    )
     name = f"{FEATURES}.running_mean"
     if name in statistics:
         deployed = _feature_statistics(deployment)
@@ -134,6 +159,16 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
         return named_statistics({FEATURES: _feature_statistics(deployment)})
     names = [f"{layer}.running_{moment}" for layer in moments for moment in ("mean", "var")]
     return {name: deployment.parameters[name] for name in names}
+
+
+def no_own_statistics(deployment: Deployment) -> dict[str, Tensor]:
+    """What samples have of their own before the first batch."""
+    known = deployment.parameters
+    common = {
+        layer: Statistics(known[f"{layer}.running_mean"], known[f"{layer}.running_var"])
+        for layer in sample_spreads(deployment)
+    }
+    return own_statistics.named({layer: own_statistics.none_own(each) for layer, each in common.items()})
 
 
 def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:

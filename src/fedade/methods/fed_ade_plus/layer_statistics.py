@@ -1,7 +1,7 @@
 """Statistics of one layer for a batch, and what they follow from: what is expected, remembered and seen."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -12,9 +12,10 @@ from torch import Tensor
 from fedade import kernels
 from fedade.core.normalisation import Statistics
 from fedade.kernels import CorrectedLayer, Correcting, CorrectionRule
-from fedade.methods.fed_ade_plus import class_moments, conditions
+from fedade.methods.fed_ade_plus import class_moments, conditions, own_statistics
 from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup
 from fedade.methods.fed_ade_plus.conditions import Evidence, Residual
+from fedade.methods.fed_ade_plus.own_statistics import OwnShare
 
 LEAST_VARIANCE = 0.2
 """Share of the deployed variance that is left at least, however narrow a batch seems."""
@@ -94,9 +95,12 @@ class PriorCorrected:
     layers: frozenset[str]
     samples: int
     doubt: float
+    spreads: Mapping[str, Tensor] = field(default_factory=dict)
+    """How much samples differ anyway, by layer in which each has statistics of its own."""
     seen: dict[str, SeenLayer] = field(default_factory=dict)
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
+    own: dict[str, OwnShare] = field(default_factory=dict)
     residuals: dict[str, Residual] = field(default_factory=dict)
     """Residuals of the condition that this batch came in."""
     evidence: list[Evidence] = field(default_factory=list)
@@ -139,7 +143,10 @@ class PriorCorrected:
         self.trusts.append(new.trust)
         if group.recognises:
             self.evidence.append(Evidence(*new.heard, channels))
-        return self.found[layer]
+        if layer not in self.spreads:
+            return self.found[layer]
+        self.own[layer], each = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer])
+        return each
 
     def _rule(self, group: LayerGroup, layer: str, channels_heard: int) -> CorrectionRule:
         number, first_channel = group.place(layer)

@@ -79,6 +79,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     conditions: int = Field(3, ge=1)
     """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
     known at once."""
+    each_sample: bool = False
+    """Whether each sample has statistics of its own too, as far as those of a batch differ more than the reference
+    set's: where several conditions come in one batch."""
     doubt: float = Field(2.0, ge=0)
     """How many times more than chance a layer must have changed before it is corrected at all."""
     settled: float = Field(0.03, ge=0)
@@ -134,13 +137,23 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             own = {**trainable_shared(deployment), **own}
         return FedAdePlusClient(
             own,
-            {} if self.correction == "none" else normalising.deployed_statistics(deployment),
+            self._first_statistics(deployment),
             () if self.correction == "none" else normalising.no_residuals(deployment, self.conditions),
             regimes.no_regimes(self.num_regimes, deployment.source_prior),
             deployment.source_prior,
             self._measure.init(deployment),
             phase_states(deployment, self.optimiser),
         )
+
+    def _first_statistics(self, deployment: Deployment) -> dict[str, Tensor]:
+        if self.correction == "none":
+            return {}
+        own = normalising.no_own_statistics(deployment) if self._knows_samples else {}
+        return {**normalising.deployed_statistics(deployment), **own}
+
+    @property
+    def _knows_samples(self) -> bool:
+        return self.each_sample and self.correction == "class-aware"
 
     def begin_server(self, deployment: Deployment) -> Shared:
         return trainable_shared(deployment) if self.share and self.gradient_steps else {}
@@ -152,7 +165,11 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         corrected, reading = self._settle(ctx, state, known)
         if not self._reads_features(deployment):
             # `predict` then needs no pass of its own.
-            ctx.know_updated_features({**self._model(ctx, state), **corrected.statistics}, corrected.passed)
+            ctx.know_updated_features(
+                {**self._model(ctx, state), **corrected.statistics},
+                corrected.passed,
+                normalising.settled(corrected.statistics),
+            )
         current, signals = self._measure.update(
             deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
         )
@@ -222,7 +239,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
         def passing(prior: Tensor, layers: frozenset[str], doubt: float, learns: bool = True) -> Corrected:
             passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
-            return corrected_pass(deployment, model, ctx.inputs, prior, layers, doubt, past, passed, learns)
+            return corrected_pass(
+                deployment, model, ctx.inputs, prior, layers, doubt, past, passed, learns, self._knows_samples
+            )
 
         if self.correction == "batch":
             corrected = passing(deployment.source_prior, everywhere, 0.0)

@@ -1,0 +1,160 @@
+"""Statistics of each sample's own, as far as samples differ more than those of the reference set."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedade.core.normalisation import Statistics
+from fedade.methods.fed_ade_plus import own_statistics
+from fedade.methods.fed_ade_plus.class_moments import plain_layers, reference_moments, sample_spreads
+from fedade.methods.fed_ade_plus.corrected_normalisation import (
+    corrected_pass,
+    deployed_statistics,
+    no_own_statistics,
+    no_residuals,
+    settled_pass,
+)
+from fedade.methods.fed_ade_plus.method import FedAdePlus
+from fedade.methods.fed_ade_plus.own_statistics import of_samples, own_moments, spread
+
+from ...helpers import Seen, begin, context, observe, predict
+
+CHANNELS, PIXELS = 6, 64
+
+
+def images(samples, seed, offsets=0.0, scales=1.0):
+    """Images whose means and deviations differ from each other as natural ones do, `[n, C, pixels]`."""
+    generator = torch.Generator().manual_seed(seed)
+    mean, width = (torch.randn(samples, CHANNELS, 1, generator=generator) for _ in range(2))
+    pixels = torch.randn(samples, CHANNELS, PIXELS, generator=generator)
+    return scales * (0.3 * mean + (1 + 0.1 * width) * pixels) + offsets
+
+
+def moments_of(values):
+    return torch.stack((values.mean(-1), values.square().mean(-1)))
+
+
+def common_of(values):
+    return Statistics(values.mean((0, 2)), values.var((0, 2), correction=0))
+
+
+USUAL = spread(moments_of(images(4000, 0)))
+
+
+def normalised(values):
+    _, (mean, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    return (values - mean.unsqueeze(-1)) / variance.unsqueeze(-1).sqrt()
+
+
+def test_samples_that_differ_as_usual_have_the_statistics_in_common():
+    values = images(2000, 1)
+    share, (mean, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    assert (share.share == 0).all()
+    common = common_of(values)
+    torch.testing.assert_close(mean, common.mean.expand_as(mean))
+    torch.testing.assert_close(variance, common.variance.expand_as(variance))
+
+
+def test_samples_of_several_conditions_come_out_nearly_as_if_each_condition_were_alone():
+    kinds = [(0.0, 1.0), (5.0, 0.3), (-4.0, 2.0)]
+    alone = [images(200, seed, *kind) for seed, kind in enumerate(kinds)]
+    apart = torch.cat([(each - each.mean()) / each.std() for each in alone])
+    together = torch.cat(alone)
+    common = common_of(together)
+    mixed = (together - common.mean[:, None]) / common.variance[:, None].sqrt()
+    error, before = ((found - apart).square().mean() for found in (normalised(together), mixed))
+    assert error < 0.25 * before
+
+
+def test_the_order_of_samples_and_which_channels_lie_beside_does_not_matter():
+    values = torch.cat([images(20, 3), images(20, 4, 3.0)])
+    order, places = torch.randperm(40), torch.tensor([3, 1])
+    torch.testing.assert_close(normalised(values[order]), normalised(values)[order])
+    common, moments = common_of(values), moments_of(values)
+    some = of_samples(Statistics(*(part[places] for part in common)), moments[..., places], USUAL[..., places])
+    torch.testing.assert_close(some[1].mean, of_samples(common, moments, USUAL)[1].mean[:, places])
+
+
+def test_a_channel_that_no_sample_moved_is_not_removed_by_the_first_that_does():
+    values = images(100, 5)
+    values[:, 0] = 0.0
+    usual = spread(moments_of(values))
+    assert (usual > 0).all()
+
+
+def test_variances_stay_positive_however_far_samples_are_apart():
+    values = torch.cat([images(30, 6, scales=0.0), images(1, 7, scales=1000.0)])
+    _, (_, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    assert (variance > 0).all()
+
+
+def test_means_and_variances_are_those_of_the_pixels():
+    values = images(5, 8)
+    mean, variance = own_moments(moments_of(values))
+    torch.testing.assert_close(mean, values.mean(-1))
+    torch.testing.assert_close(variance, values.var(-1, correction=0))
+
+
+@pytest.fixture
+def mixed(scenario_factory):
+    """A deployment and a batch of which every other sample is darker and paler."""
+    scenario = scenario_factory(kind="none", samples=40)
+    inputs = scenario.streams.draw(np.arange(1), 4).inputs[0].clone()
+    inputs[::2] = 0.3 * inputs[::2] - 0.5
+    return scenario.deployment, inputs
+
+
+def found_in(deployment, inputs, each_sample):
+    layers, past = frozenset(reference_moments(deployment)), no_residuals(deployment)
+    return corrected_pass(
+        deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, past, each_sample=each_sample
+    )
+
+
+def test_only_layers_that_tell_no_classes_apart_have_them(mixed):
+    deployment, inputs = mixed
+    spreads = sample_spreads(deployment)
+    assert spreads.keys() == plain_layers(deployment)
+    found, without = (found_in(deployment, inputs, each_sample) for each_sample in (True, False))
+    first = no_own_statistics(deployment)
+    assert found.statistics.keys() == deployed_statistics(deployment).keys() | first.keys()
+    assert without.statistics.keys() == deployed_statistics(deployment).keys()
+    assert any((found.statistics[name] > 0).any() for name in first if name.endswith("share"))
+    assert not torch.allclose(found.logits, without.logits)
+
+
+def test_a_pass_can_be_repeated_with_what_it_found(mixed):
+    deployment, inputs = mixed
+    found = found_in(deployment, inputs, True)
+    again = settled_pass(context(deployment, inputs), deployment.parameters, found.statistics, keeps_body=True)
+    torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
+    untouched = {**deployed_statistics(deployment), **no_own_statistics(deployment)}
+    source = settled_pass(context(deployment, inputs), deployment.parameters, untouched, keeps_body=True)
+    torch.testing.assert_close(source, deployment.network.logits(deployment.parameters, inputs), atol=1e-4, rtol=1e-3)
+
+
+def test_a_client_scores_the_batch_that_it_observed_without_another_pass(mixed):
+    deployment, inputs = mixed
+    method = FedAdePlus(each_sample=True)
+    ctx = context(deployment, inputs)
+    state, _ = method.observe(ctx, method.begin(ctx))
+    known = method.predict(ctx.after_observing(), state)
+    torch.testing.assert_close(known, method.predict(context(deployment, inputs), state), atol=1e-4, rtol=1e-3)
+
+
+def test_one_sample_has_no_others_to_differ_from(mixed):
+    deployment, inputs = mixed
+    found = []
+    for each_sample in (True, False):
+        method = FedAdePlus(each_sample=each_sample)
+        state, _ = observe(
+            method, deployment, begin(method, deployment), {}, Seen(inputs[:1], torch.tensor(1), torch.tensor(7))
+        )
+        found.append(predict(method, deployment, state, {}, inputs[:1]))
+        assert state.statistics.keys() == begin(method, deployment).statistics.keys()
+    torch.testing.assert_close(*found)
+
+
+def test_names_are_none_of_a_models(mixed):
+    deployment, _ = mixed
+    assert not any(name.startswith(own_statistics.PREFIX) for name in deployment.parameters)
