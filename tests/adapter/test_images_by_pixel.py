@@ -9,7 +9,7 @@ import fedade
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import batch_statistics
 from fedade.kernels.mapping import lies_by_pixel
-from fedade.methods.fed_ade_plus.class_moments import sample_moments
+from fedade.methods.fed_ade_plus.own_statistics import sample_moments
 from fedade.models.batch_norm import BatchNorm
 
 from .networks import labels_for, made

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from fedade.core.deployment import Deployment
 from fedade.core.normalisation import Watching
-from fedade.kernels import channel_moments
 from fedade.maths.losses import one_hot
 from fedade.methods.fed_ade_plus.conditions import Residual, positive, squared_ratio
-from fedade.methods.fed_ade_plus.own_statistics import spread
+from fedade.methods.fed_ade_plus.own_statistics import sample_moments, spread
 
 Constant = TypeVar("Constant")
 LEAST_SPREAD = 0.05
@@ -146,16 +145,6 @@ class LayerGroup(NamedTuple):
     def by_layer(self, values: Tensor) -> tuple[Tensor, ...]:
         """Values `[..., C]` of each layer."""
         return torch.split(values, list(self.channels.values()), -1)
-
-
-def sample_moments(inputs: Tensor) -> Tensor:
-    """Mean and mean square of every sample's channels, `[2, n, C]`, in float32."""
-    if inputs.ndim == 4:
-        return channel_moments(inputs)
-    exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
-    if exact.ndim > 2:
-        return torch.stack((exact.flatten(2).mean(-1), exact.flatten(2).square().mean(-1)))
-    return torch.stack((exact, exact.square()))
 
 
 def measured_once(compute: Callable[[Deployment], Constant]) -> Callable[[Deployment], Constant]:

@@ -118,7 +118,7 @@ class PriorCorrected:
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         if not any(layer in group.channels for group, _ in self.groups):
             return deployed
-        moments = class_moments.sample_moments(inputs)
+        moments = own_statistics.sample_moments(inputs)
         if layer in self.layers:
             return self.corrected(layer, moments, deployed)
         self.seen[layer] = SeenLayer(moments.mean(-2), deployed)

@@ -19,9 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedade import kernels
-from fedade.core.normalisation import ByMoments, InputMoments, Statistics
+from fedade.core.normalisation import Statistics
 from fedade.methods.fed_ade_plus.conditions import positive
-from fedade.parts.running_norms import sample_statistics
 
 DOUBT = 1.5
 """How many times as much as the reference set's samples must differ, since corrupted ones vary more by themselves."""
@@ -39,6 +38,16 @@ class OwnShare(NamedTuple):
 
     base: Float[Tensor, "2 C"]
     share: Float[Tensor, "2 C"]
+
+
+def sample_moments(inputs: Tensor) -> Tensor:
+    """Mean and mean square of every sample's channels, `[2, n, C]`, in float32."""
+    if inputs.ndim == 4:
+        return kernels.channel_moments(inputs)
+    exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
+    if exact.ndim > 2:
+        return torch.stack((exact.flatten(2).mean(-1), exact.flatten(2).square().mean(-1)))
+    return torch.stack((exact, exact.square()))
 
 
 def own_moments(moments: Float[Tensor, "2 n C"]) -> Float[Tensor, "2 n C"]:
@@ -98,15 +107,14 @@ def named(shares: Mapping[str, OwnShare]) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class OwnStatistics(ByMoments):
+class OwnStatistics:
     """A model's statistics, and in some layers of each sample its own."""
 
-    of_samples = True
     known: Mapping[str, Tensor] = field(compare=False)  # the tensors are part of the model that a pass is known by
     """As `named`."""
 
-    def statistics(self, layer: str, inputs: Tensor | InputMoments, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
         base, share = (self.known.get(name.format(layer)) for name in _NAMES)
         if base is None or share is None:
             return deployed
-        return applied(OwnShare(base, share), torch.stack(sample_statistics(inputs)), deployed)
+        return applied(OwnShare(base, share), own_moments(sample_moments(inputs)), deployed)
