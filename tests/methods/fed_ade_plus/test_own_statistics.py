@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import fedade
 from fedade.core.normalisation import Statistics
 from fedade.methods.fed_ade_plus import own_statistics
 from fedade.methods.fed_ade_plus.class_moments import plain_layers, reference_moments, sample_spreads
@@ -158,3 +160,14 @@ def test_one_sample_has_no_others_to_differ_from(mixed):
 def test_names_are_none_of_a_models(mixed):
     deployment, _ = mixed
     assert not any(name.startswith(own_statistics.PREFIX) for name in deployment.parameters)
+
+
+def test_a_sample_of_one_number_a_channel_has_no_variance_to_tell_its_condition_by():
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    deployment = fedade.deploy(network, (torch.rand(60, 4), torch.arange(60) % 3))
+    assert reference_moments(deployment)
+    assert sample_spreads(deployment) == {}
+    method, inputs = FedAdePlus(each_sample=True), 5 * torch.rand(20, 4)
+    ctx = context(deployment, inputs)
+    state, _ = method.observe(ctx, method.begin(ctx))
+    assert state.statistics.keys() == deployed_statistics(deployment).keys()

@@ -161,9 +161,11 @@ def reference_moments(deployment: Deployment) -> dict[str, ClassMoments]:
 @measured_once
 def sample_spreads(deployment: Deployment) -> dict[str, Tensor]:
     """`[2, C]`: how much the reference set's samples differ in mean and variance, in layers in which these say
-    little of their classes: a sample is of one class, however many there are."""
+    little of their classes: a sample is of one class, however many there are. None where a sample is one number a
+    channel, as in a perceptron: that cannot tell what it shows from what it came under."""
     shares, layers = _explained_shares(deployment), _reference_layers(deployment)
-    return {layer: layers[layer][1] for layer, share in shares.items() if share < PLAIN_SHARE and layer != FEATURES}
+    plain = {layer: layers[layer][1] for layer, share in shares.items() if share < PLAIN_SHARE and layer != FEATURES}
+    return {layer: apart for layer, apart in plain.items() if bool(apart[1].any())}
 
 
 @measured_once
