@@ -55,15 +55,15 @@ QUICKER = {
 """Fewer steps of the same kind, where two ways of taking them are compared."""
 
 
-SWITCHED_ON: dict[str, tuple[str, dict[str, Any]]] = {
-    "fed-ade-plus of each sample": ("fed-ade-plus", {"each_sample": True})
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fed-ade-plus in common": ("fed-ade-plus", {"each_sample": False})
 }
-"""Methods with a part that is off unless it is asked for."""
+"""Methods that go another way through the kernels with a part switched off."""
 
 
 def quick(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     """A registered method, or one of those above, with quick settings, and with those of other settings that it has."""
-    method, asked = SWITCHED_ON.get(name, (name, {}))
+    method, asked = VARIANTS.get(name, (name, {}))
     known, given = settings_of(method), {**QUICK, **(settings or {}), **asked}
     return METHODS[method](**{key: value for key, value in given.items() if key in known})
 

@@ -10,7 +10,7 @@ from fedade.checking.checks import CHECKS
 from fedade.checking.trials import BrokenPromiseError, MethodTrial, OnlyRecordable, TrialScenarios, trial_scenarios
 from fedade.methods import METHODS
 
-from ..helpers import QUICKER, SWITCHED_ON, quick
+from ..helpers import QUICKER, VARIANTS, quick
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def scenarios(cache) -> TrialScenarios:
     return trial_scenarios(Path(cache))
 
 
-@pytest.fixture(scope="module", params=[*sorted(METHODS), *SWITCHED_ON])
+@pytest.fixture(scope="module", params=[*sorted(METHODS), *VARIANTS])
 def trial(request, scenarios) -> MethodTrial:
     """One for all checks of a method, so that its usual run is made once."""
     return MethodTrial(quick(request.param, QUICKER), scenarios)

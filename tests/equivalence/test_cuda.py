@@ -27,7 +27,7 @@ from fedade.models.splitting import bring
 from fedade.scenarios.building import build_scenario
 from fedade.scenarios.settings import ScenarioSettings
 
-from ..helpers import SWITCHED_ON, quick, with_streams
+from ..helpers import VARIANTS, quick, with_streams
 from ..models.test_traced import Classifier, Residual
 
 pytestmark = [
@@ -47,7 +47,7 @@ def scenarios(cache):
     }
 
 
-@pytest.mark.parametrize("name", [*sorted(METHODS), *SWITCHED_ON])
+@pytest.mark.parametrize("name", [*sorted(METHODS), *VARIANTS])
 def test_captured_federations_are_loops_on_a_cpu(scenarios, name):
     """A step that cannot be captured warns, and warnings are errors here."""
     set_multiplication("float32")

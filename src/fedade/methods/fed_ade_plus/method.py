@@ -79,7 +79,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     conditions: int = Field(3, ge=1)
     """How many conditions of the inputs are remembered, such as a corruption at some severity: one that comes back is
     known at once."""
-    each_sample: bool = False
+    each_sample: bool = True
     """Whether each sample has statistics of its own too, as far as those of a batch differ more than the reference
     set's: where several conditions come in one batch."""
     doubt: float = Field(2.0, ge=0)
