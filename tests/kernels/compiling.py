@@ -81,6 +81,7 @@ def main() -> None:
     of_samples = pointers("fp32", "moments", "mean", "variance", "usual", "shares", "found")
     of_samples |= {"doubt": "fp32", "least_variance": "fp32"}
     compiled(correction_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=16)
+    compiled(correction_lanes._known, of_samples, CHANNELS=48, BLOCK=correction_lanes.BLOCK)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums", "statistics")
         | pointers("bf16", "result", "gradient", "added")

@@ -27,8 +27,8 @@ from fedade.kernels.reference import Affine
 __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
     "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "fused_layers",
-    "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels", "own_statistics",
-    "packed_weights", "runs_fused", "stepped",
+    "known_statistics", "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels",
+    "own_statistics", "packed_weights", "runs_fused", "stepped",
 ]  # fmt: skip
 
 SWITCH = "FEDADE_TRITON"
@@ -223,6 +223,18 @@ def own_statistics(
     if not exact or len(common[0]) > MOST_CHANNELS or not _runs_triton(moments) or torch.is_grad_enabled():
         return plainly()
     fused: tuple[Tensor, Tensor] = _module("correction_lanes").own_statistics(moments, common, usual, *rule)
+    return fused
+
+
+def known_statistics(
+    moments: Tensor, share: Tensor, variance: Tensor, least_variance: float, plainly: Callable[[], Tensor]
+) -> Tensor:
+    """Each sample's statistics, `[2, n, channels]`, by its moments and what they follow from, `[2, 2, channels]`; of
+    one client, as above."""
+    exact = all(tensor.dtype is torch.float32 for tensor in (moments, share, variance))
+    if not exact or not _runs_triton(moments) or torch.is_grad_enabled():
+        return plainly()
+    fused: Tensor = _module("correction_lanes").known_statistics(moments, share, variance, least_variance)
     return fused
 
 

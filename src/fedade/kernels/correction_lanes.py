@@ -16,6 +16,8 @@ from fedade.kernels.lanes import Dims, as_lanes, dense_lanes, lane_strides, mapp
 TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
 TILE = 8192
 """Numbers of each moment that a program reads at a time."""
+BLOCK = 1024
+"""Numbers of statistics that a program gives."""
 NUM_COMMON = 3
 """Tensors at the end of `Correcting` that all clients share."""
 
@@ -110,6 +112,62 @@ class _Own(Function):
         lanes = as_lanes(info.batch_size, in_dims[2:], tensors)
         results: tuple[Tensor, ...] = _Own.apply(rule, usual, *lanes)
         return mapped_again(info.batch_size, results)
+
+
+def known_statistics(moments: Tensor, share: Tensor, variance: Tensor, least_variance: float) -> Tensor:
+    """`[2, n, C]`: mean and variance of every sample, by base and share. `vmap` makes lanes of clients."""
+    found: Tensor = _Known.apply(least_variance, *(part[None] for part in (moments, share, variance)))
+    return found.squeeze(0)
+
+
+class _Known(Function):
+    """Without a gradient too."""
+
+    @staticmethod
+    def forward(least_variance: float, *tensors: Tensor) -> Tensor:
+        """Run the kernel; a program sees to some numbers of one client."""
+        moments = tensors[0] if tensors[0][0, 0].is_contiguous() else tensors[0].contiguous()
+        own = [moments, *(dense_lanes(tensor) for tensor in tensors[1:])]
+        lanes, (samples, channels) = max(map(len, own)), moments.shape[2:]
+        found, blocks = room(moments, (lanes, 2, samples, channels)), triton.cdiv(samples * channels, BLOCK)
+        launch(_known, blocks, lanes)(
+            *own, found, *lane_strides(own), moments.stride(1), samples * channels, blocks, least_variance,
+            channels, BLOCK,
+        )  # fmt: skip
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing is kept."""
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, least_variance: float, *tensors: Tensor) -> tuple[Tensor, int]:
+        """Clients are lanes."""
+        found: Tensor = _Known.apply(least_variance, *as_lanes(info.batch_size, in_dims[1:], tensors))
+        return found.unflatten(0, (info.batch_size, -1)), 0
+
+
+@triton.jit(do_not_specialize=["size", "blocks"])
+def _known(
+    moments, shares, variance, found, moments_lane, shares_lane, variance_lane, moment_step, size, blocks,
+    least_variance, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    lane = (tl.program_id(0) // blocks).to(tl.int64)
+    entry = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    there, channel = entry < size, entry % CHANNELS
+    mean = tl.load(moments + lane * moments_lane + entry, mask=there, other=0.0)
+    square = tl.load(moments + lane * moments_lane + moment_step + entry, mask=there, other=0.0)
+    share = shares + lane * shares_lane + channel
+    base_mean = tl.load(share, mask=there, other=0.0)
+    base_variance = tl.load(share + CHANNELS, mask=there, other=0.0)
+    of_mean = tl.load(share + 2 * CHANNELS, mask=there, other=0.0)
+    of_variance = tl.load(share + 3 * CHANNELS, mask=there, other=0.0)
+    least = least_variance * tl.load(variance + lane * variance_lane + channel, mask=there, other=0.0)
+    wide = base_variance + of_variance * tl.maximum(square - mean * mean, 0.0)
+    at = found + lane * 2 * size + entry
+    tl.store(at, base_mean + of_mean * mean, mask=there)
+    tl.store(at + size, tl.maximum(wide, least), mask=there)
 
 
 @triton.jit(do_not_specialize=["rows"])

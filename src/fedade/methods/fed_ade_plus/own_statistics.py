@@ -12,7 +12,8 @@ Axes: 2 moments (mean, variance of a sample's pixels), n samples, C channels.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float
@@ -28,16 +29,10 @@ LEAST_SPREAD = 0.05
 """Of a channel, as a share of its layer's mean."""
 LEAST_VARIANCE = 0.1
 """Share of the common variance that is left at least to a sample."""
-PREFIX = "own."
-"""Of the names of what samples have of their own."""
-_NAMES = f"{PREFIX}{{}}.base", f"{PREFIX}{{}}.share"
-
-
-class OwnShare(NamedTuple):
-    """A sample's statistics are `base + share · (its own mean and variance)`."""
-
-    base: Float[Tensor, "2 C"]
-    share: Float[Tensor, "2 C"]
+NAME = "own"
+"""Of what samples have of their own in all layers, among the tensors of a model: none has it."""
+OwnShare = Float[Tensor, "2 2 C"]
+"""Base and share: a sample's statistics are `base + share · (its own mean and variance)`."""
 
 
 def sample_moments(inputs: Tensor) -> Tensor:
@@ -73,17 +68,17 @@ def of_samples(
     def plainly() -> tuple[Tensor, Tensor]:
         own = own_moments(moments)
         share = own_share(common, own, usual)
-        return torch.stack(share), torch.stack(applied(share, own, common))
+        return share, applied(share, own, common.variance)
 
     rule = DOUBT, LEAST_VARIANCE
     share, statistics = kernels.own_statistics(moments, common, usual, rule, plainly)
-    return OwnShare(*share), Statistics(*statistics)
+    return share, Statistics(*statistics)
 
 
 def none_own(common: Statistics) -> OwnShare:
     """Of samples that have all in common."""
     base = torch.stack(common)
-    return OwnShare(base, torch.zeros_like(base))
+    return torch.stack((base, torch.zeros_like(base)))
 
 
 def own_share(common: Statistics, own: Float[Tensor, "2 n C"], usual: Float[Tensor, "2 C"]) -> OwnShare:
@@ -92,29 +87,42 @@ def own_share(common: Statistics, own: Float[Tensor, "2 n C"], usual: Float[Tens
     share = (1 - DOUBT * usual / positive(apart)).clamp(min=0)
     explained = share[0] * (2 - share[0]) * apart[0]
     base = torch.stack((common.mean, common.variance - explained)) - share * own.mean(-2)
-    return OwnShare(base, share)
+    return torch.stack((base, share))
 
 
-def applied(share: OwnShare, own: Float[Tensor, "2 n C"], common: Statistics) -> Statistics:
+def applied(share: OwnShare, own: Float[Tensor, "2 n C"], common_variance: Tensor) -> Float[Tensor, "2 n C"]:
     """Statistics of samples with such means and variances."""
-    mean, variance = share.base.unsqueeze(-2) + share.share.unsqueeze(-2) * own
-    return Statistics(mean, torch.maximum(variance, LEAST_VARIANCE * common.variance))
+    base, times = share.unsqueeze(-2)
+    mean, variance = base + times * own
+    return torch.stack((mean, torch.maximum(variance, LEAST_VARIANCE * common_variance)))
 
 
-def named(shares: Mapping[str, OwnShare]) -> dict[str, Tensor]:
-    """By names that no tensor of a model has."""
-    return {name.format(layer): value for layer, own in shares.items() for name, value in zip(_NAMES, own, strict=True)}
+def joined(shares: Mapping[str, OwnShare]) -> Float[Tensor, " numbers"]:
+    """Those of all layers one after the other: a client's state is moved tensor by tensor."""
+    return torch.cat([share.flatten() for share in shares.values()])
 
 
 @dataclass(frozen=True)
 class OwnStatistics:
     """A model's statistics, and in some layers of each sample its own."""
 
-    known: Mapping[str, Tensor] = field(compare=False)  # the tensors are part of the model that a pass is known by
-    """As `named`."""
+    known: Tensor = field(compare=False)  # it is part of the model that a pass is known by
+    """As `joined`."""
+    channels: Mapping[str, int] = field(compare=False)
+    """How many each of these layers has."""
+
+    @cached_property
+    def places(self) -> dict[str, slice]:
+        """Where each layer's part lies."""
+        ends = accumulate((4 * number for number in self.channels.values()), initial=0)
+        return {layer: slice(*both) for layer, both in zip(self.channels, pairwise(ends), strict=True)}
 
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        base, share = (self.known.get(name.format(layer)) for name in _NAMES)
-        if base is None or share is None:
+        if layer not in self.channels:
             return deployed
-        return applied(OwnShare(base, share), own_moments(sample_moments(inputs)), deployed)
+        share = self.known[self.places[layer]].view(2, 2, -1)
+        moments, variance = sample_moments(inputs), deployed.variance
+        found = kernels.known_statistics(
+            moments, share, variance, LEAST_VARIANCE, lambda: applied(share, own_moments(moments), variance)
+        )
+        return Statistics(*found)
