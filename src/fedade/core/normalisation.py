@@ -58,6 +58,19 @@ class ByMoments(ABC):
         """As any strategy."""
 
 
+class OfSomeLayers(ABC):
+    """A strategy that looks at the inputs of some layers only, and leaves the others as deployed, which can be fused
+    then."""
+
+    @abstractmethod
+    def looks_at(self, layer: str) -> bool:
+        """Whether a layer's statistics depend on its inputs, or it wants to see these."""
+
+    @abstractmethod
+    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+        """As any strategy."""
+
+
 def batch_statistics(inputs: Tensor | InputMoments) -> Statistics:
     """Statistics of one batch `[n, channels, ...]`, over all axes but the channels."""
     if isinstance(inputs, InputMoments):

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
-from fedade.core.normalisation import Frozen, current_pass
+from fedade.core.normalisation import Frozen, OfSomeLayers, current_pass
 from fedade.kernels import Affine, Layer, convolved, fused_layers, layer_norm, runs_fused
 from fedade.models.batch_norm import applied
 from fedade.models.recognising import RecognisedLayer
@@ -69,9 +69,33 @@ class FusedChain:
         self, module: nn.Module, values: dict[fx.Node, Any], packed: Mapping[fx.Node, Tensor] | None = None
     ) -> Tensor:
         """`packed` are the weights of products of tokens in the precision of the pass, by the layers' outputs."""
+        asked = set[fx.Node]() if self.of_tokens else self._asked(module)
+        if asked:
+            return self._one_by_one(module, {node: values[node] for node in self.reads()}, asked)
+        return self._at_once(module, values, packed)
+
+    def _asked(self, module: nn.Module) -> set[fx.Node]:
+        """Outputs of the layers whose inputs the strategy of the pass is to be shown."""
+        strategy = current_pass().normalisation
+        if isinstance(strategy, Frozen):
+            return set()
+        if not isinstance(strategy, OfSomeLayers):
+            return {layer.output for layer in self.layers}
+        norms = {layer.output: layer.weights.apart(module)[2] for layer in self.layers}
+        return {output for output, norm in norms.items() if norm is not None and strategy.looks_at(norm.layer)}
+
+    @cached_property
+    def _ends(self) -> dict[int, "FusedChain"]:
+        return {}
+
+    def _after(self, number: int) -> "FusedChain":
+        """The layers after so many of them."""
+        return self._ends.setdefault(number, FusedChain(self.layers[number:]))
+
+    def _at_once(
+        self, module: nn.Module, values: Mapping[fx.Node, Any], packed: Mapping[fx.Node, Tensor] | None = None
+    ) -> Tensor:
         precision, (given, layers) = current_pass().precision, self._numbered
-        if not self.of_tokens and not isinstance(current_pass().normalisation, Frozen):
-            return self._one_by_one(module, {node: values[node] for node in given})
         images = [values[node].to(torch.bfloat16) if precision == "bf16" else values[node] for node in given]
         shape = images[0].shape
         if self.of_tokens and not runs_fused(images[0]):
@@ -95,8 +119,12 @@ class FusedChain:
             values[layer.output] = result.relu() if layer.relu else F.gelu(result) if layer.gelu else result
         return values[self.output]
 
-    def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:
-        """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph."""
+    def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor], asked: set[fx.Node]) -> Tensor:
+        """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph. On a
+        GPU the layers that nobody asks for are fused, and those after the others are run at once."""
+        fused = runs_fused(next(iter(values.values())))
+        number = 1 + max(place for place, layer in enumerate(self.layers) if layer.output in asked or not fused)
+        first = {layer.output for layer in self.layers[:number]}
         precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
 
         def read(node: fx.Node) -> Tensor:
@@ -105,27 +133,35 @@ class FusedChain:
             return value.to(torch.bfloat16) if precision == "bf16" else value
 
         def convolution(
-            layer: RecognisedLayer, weight: Tensor, bias: Tensor | None, added: Tensor | None = None, relu: bool = False
+            layer: RecognisedLayer,
+            weight: Tensor,
+            bias: Tensor | None,
+            affine: Affine | None = None,
+            added: Tensor | None = None,
+            relu: bool = False,
         ) -> Tensor:
             images, tf32 = [read(layer.source)], precision == "tf32"
-            if bias is None and added is None and not relu:
+            if bias is None and affine is None and added is None and not relu:
                 return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
             one = Layer(0, layer.stride, None if added is None else 1, relu, layer.groups, layer.dilation)
             images += [] if added is None else [added]
-            return fused_layers([one], images, [weight], [bias], tf32=tf32)
+            return fused_layers([one], images, [weight], [bias], tf32, [affine])
 
         begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
         for layer, ends in self._in_order:
+            if layer.output not in first:
+                continue
             added = None if layer.residual is None or not ends else read(layer.residual)
             if layer.output in begun:
                 values[layer.output] = applied(*begun.pop(layer.output), added, layer.relu)
                 continue
             weight, bias, norm = layer.weights.apart(module)
-            if norm is not None:
+            if norm is not None and (layer.output in asked or not fused):
                 begun[layer.output] = norm.begun(convolution(layer, weight, bias))
             elif ends:
-                values[layer.output] = convolution(layer, weight, bias, added, layer.relu)
-        return values[self.output]
+                affine = None if norm is None else norm.deployed()
+                values[layer.output] = convolution(layer, weight, bias, affine, added, layer.relu)
+        return values[self.output] if number == len(self.layers) else self._after(number)._at_once(module, values)
 
 
 @dataclass(frozen=True)

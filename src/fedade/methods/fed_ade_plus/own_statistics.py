@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedade import kernels
-from fedade.core.normalisation import Statistics
+from fedade.core.normalisation import OfSomeLayers, Statistics
 from fedade.methods.fed_ade_plus.conditions import positive
 
 DOUBT = 1.5
@@ -103,7 +103,7 @@ def joined(shares: Mapping[str, OwnShare]) -> Float[Tensor, " numbers"]:
 
 
 @dataclass(frozen=True)
-class OwnStatistics:
+class OwnStatistics(OfSomeLayers):
     """A model's statistics, and in some layers of each sample its own."""
 
     known: Tensor = field(compare=False)  # it is part of the model that a pass is known by
@@ -117,8 +117,11 @@ class OwnStatistics:
         ends = accumulate((4 * number for number in self.channels.values()), initial=0)
         return {layer: slice(*both) for layer, both in zip(self.channels, pairwise(ends), strict=True)}
 
+    def looks_at(self, layer: str) -> bool:
+        return layer in self.channels
+
     def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        if layer not in self.channels:
+        if not self.looks_at(layer):
             return deployed
         share = self.known[self.places[layer]].view(2, 2, -1)
         moments, variance = sample_moments(inputs), deployed.variance
