@@ -22,6 +22,13 @@ def test_only_kernels_of_ours_are_launched_for_each_layer():
     assert max(of_method.values()) < LAYERS
 
 
+def test_products_leave_the_moments_that_a_correction_asks_for():
+    found = launches("import:speed.networks:resnet20", clients=3, size=32)
+    names = {name for _, name in found.launches}
+    assert {"window_product", "row_product", "sums_of_pieces"} <= names
+    assert "_moments" not in names, "no image is read again for them"
+
+
 def test_parameters_of_all_layers_are_folded_and_unfolded_at_once():
     found = launches("import:speed.networks:resnet20", clients=3, method="fed-ade")
     count = Counter[str]()

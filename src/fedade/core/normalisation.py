@@ -58,16 +58,23 @@ class ByMoments(ABC):
         """As any strategy."""
 
 
-class OfSomeLayers(ABC):
-    """A strategy that looks at the inputs of some layers only, and leaves the others as deployed, which can be fused
-    then."""
+class SampleMoments(NamedTuple):
+    """Mean and mean square of every sample's channels, instead of a layer's input itself."""
+
+    values: Tensor
+    """`[2, n, channels]`"""
+
+
+class BySampleMoments(ABC):
+    """A strategy that looks at no more than the moments of every sample, which the product before a layer may then
+    leave in passing; and at those of some layers only: the others stay as deployed, and can be fused."""
 
     @abstractmethod
     def looks_at(self, layer: str) -> bool:
-        """Whether a layer's statistics depend on its inputs, or it wants to see these."""
+        """Whether a layer's statistics depend on its inputs, or it wants to see their moments."""
 
     @abstractmethod
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | SampleMoments, deployed: Statistics) -> Statistics:
         """As any strategy."""
 
 

@@ -26,9 +26,9 @@ from fedade.kernels.reference import Affine
 
 __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
-    "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "fused_layers",
-    "known_statistics", "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels",
-    "own_statistics", "packed_weights", "runs_fused", "stepped",
+    "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "convolved_and_measured",
+    "corrected_layer", "fused_layers", "known_statistics", "layer_norm", "mapped", "measured", "mixture_weights",
+    "normalised", "normalised_pixels", "own_statistics", "packed_weights", "runs_fused", "stepped",
 ]  # fmt: skip
 
 SWITCH = "FEDADE_TRITON"
@@ -99,6 +99,31 @@ def convolved(
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them
     return reference.convolution(images, weights, layer)
+
+
+def convolved_and_measured(
+    images: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    stride: int,
+    tf32: bool = False,
+    groups: int = 1,
+    dilation: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """A convolution and a bias, and the `channel_moments` of what it gives: on a GPU the product leaves them, so that
+    its output is not read for them."""
+    layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
+    if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
+        found: tuple[Tensor, Tensor] | None = _module("lanes").measured_layer(
+            layer, images, weights, bias, "tf32" if tf32 else "float32"
+        )
+        if found is not None:
+            return found
+    if bias is None:
+        result = convolved(images, weights, stride, tf32, groups, dilation)
+    else:
+        result = fused_layers([layer], [images], [weights], [bias], tf32)
+    return result, channel_moments(result)
 
 
 def channel_moments(images: Tensor) -> Tensor:

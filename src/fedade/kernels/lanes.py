@@ -16,7 +16,7 @@ from torch.autograd import Function
 
 from fedade.kernels.backward import layer_gradients
 from fedade.kernels.folding_lanes import Folded, LayerParameters, folded, unfolded
-from fedade.kernels.launch import Epilogue, convolve, room_of_output
+from fedade.kernels.launch import Epilogue, convolve, image_of, leaves_moments, measured_convolution, room_of_output
 from fedade.kernels.layer import Layer
 from fedade.kernels.packing import packed_copies
 from fedade.kernels.reference import Affine, dense_weights
@@ -39,6 +39,8 @@ class Plan:
     eps: tuple[float, ...]
     packed: bool = False
     """Whether it is given copies of its weights, packed and in the precision of its images, behind the parameters."""
+    measured: bool = False
+    """Whether moments of the last layer's output are wanted, which then is a convolution and a bias alone."""
 
     def __post_init__(self) -> None:
         used = {tensor for layer in self.layers for tensor in (layer.source, layer.residual)}
@@ -93,6 +95,21 @@ def fused_layers(
     return results[0].squeeze(0).permute(0, 3, 1, 2)
 
 
+def measured_layer(
+    layer: Layer, image: Tensor, weight: Tensor, bias: Tensor | None, precision: str
+) -> tuple[Tensor, Tensor] | None:
+    """A convolution of one client without gradients, and mean and mean square of its samples' channels, `[2, n,
+    outputs]`; None where the product cannot leave these."""
+    pixels = _padded(image.permute(0, 2, 3, 1), -image.shape[1] % CHANNEL_MULTIPLE)
+    dense = weight if layer.dense else dense_weights(weight, layer)
+    if not leaves_moments(image_of(pixels), len(dense), dense.shape[-1], layer.stride, pixels.element_size()):
+        return None
+    plan = Plan((layer,), 1, precision, kept=False, eps=(0.0,), measured=True)
+    parameters = (None if value is None else value.float()[None] for value in (dense, bias))
+    result, moments = LayerChain.apply(plan, pixels[None], *parameters, None, None, None, None)
+    return result.squeeze(0).permute(0, 3, 1, 2), moments.squeeze(0).transpose(0, 1)
+
+
 def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     """Weights of 1x1 convolutions without gradients, for `fused_layers`; copies, where they have another precision."""
     without = [weight.detach() for weight in weights]
@@ -124,7 +141,7 @@ class PackedWeights(Function):
 
 class LayerChain(Function):
     """Inputs and parameters in; the result, then what gradients need: layers' outputs, what gelus were given, and
-    packed weights."""
+    packed weights; or its moments `[lanes, samples, 2, channels]`."""
 
     @staticmethod
     def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -146,6 +163,9 @@ class LayerChain(Function):
                 befores.append(room_of_output(images[layer.source], weight, layer.stride))
             before = befores[-1] if plan.kept and layer.gelu else None
             residual = None if layer.residual is None else images[layer.residual]
+            if plan.measured:
+                output, moments = measured_convolution(images[layer.source], weight, layer.stride, bias, plan.precision)
+                return output, moments.permute(1, 2, 0, 3)
             epilogue = Epilogue(bias, residual, rectified=layer.relu, gelu=layer.gelu, before=before)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
             for unused in () if plan.kept else plan.unused_after(index):
@@ -187,7 +207,7 @@ class LayerChain(Function):
             return mapped_again(batch, LayerChain.apply(plan, *as_lanes(batch, dims, tensors)))
         images = [_samples(tensor, dim, batch) for tensor, dim in zip(tensors, dims[:inputs], strict=False)]
         results = LayerChain.apply(plan, *images, *tensors[inputs:])
-        count = len(plan.layers) + len(plan.gelus) if plan.kept else 1
+        count = len(plan.layers) + len(plan.gelus) if plan.kept else 1 + plan.measured
         images, packed = results[:count], results[count:]
         outputs = tuple(image.reshape(len(image), batch, -1, *image.shape[2:]) for image in images)
         return (*outputs, *packed), (1,) * len(outputs) + (None,) * len(packed)

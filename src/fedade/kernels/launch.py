@@ -4,6 +4,7 @@ Weights are packed, `[lanes, outputs, kernel, kernel, channels]`, in the dtype o
 shared by all lanes.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedade.kernels.geometry import Image, Window, convolved, forward_window, in
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
 from fedade.kernels.reductions import sums_of_pieces
-from fedade.kernels.row_products import OUTPUTS, Walk, launch_rows, walk
+from fedade.kernels.row_products import OUTPUTS, ROWS, Walk, launch_rows, strips_of, walk
 from fedade.kernels.tilings import (
     SplitTiling,
     Tiling,
@@ -36,6 +37,8 @@ MOST_GROUPS_OF_GELU = 64
 """In a block: with more, what a gelu keeps in registers beside the sums does not fit."""
 FEWEST_STEPS = 4
 """Of a split of a 1x1 convolution's weight gradient, which as a whole needs no summing."""
+LEAST_PIECE = 16
+"""Pixels whose moments a product leaves as one sum at least: otherwise reading its output again is no more."""
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
 """Rows that one program sums, and numbers that it reads at a time."""
 
@@ -55,6 +58,9 @@ class Epilogue:
     rectified: bool = False
     gelu: bool = False
     before: Tensor | None = None
+    moments: Tensor | None = None
+    """Takes what pieces of images add to mean and mean square of a sample's channels: `[2, lanes, samples, pieces,
+    channels]`."""
 
     @property
     def plain(self) -> bool:
@@ -73,17 +79,74 @@ def convolve(
     """Convolution of images with padding `kernel // 2`."""
     channels, kernel = weights.shape[1:3]
     source = image_of(images)
-    if tiling is None and epilogue.plain:
-        tiling = walk(forward_window(source, channels, kernel, stride, OUTPUTS), images.element_size())
-    if tiling is None:
-        tiling = product_tiling(source.channels, channels, stride, images.element_size())
-        if epilogue.gelu:
-            tiling = replace(tiling, groups=min(MOST_GROUPS_OF_GELU, tiling.groups))
+    tiling = tiling or _forward_tiling(source, channels, kernel, stride, epilogue, images.element_size())
     window = forward_window(source, channels, kernel, stride, tiling.outputs)
     output = _empty_output(images, weights, window)
     strides = (kernel * kernel * source.channels, 1, source.channels)
     _launch_product(images, weights, strides, output, window, epilogue, FORWARD_PRECISION[precision], tiling)
     return output
+
+
+def _forward_tiling(
+    source: Image, channels: int, kernel: int, stride: int, epilogue: Epilogue, bytes_each: int
+) -> Tiling | Walk:
+    walking = walk(forward_window(source, channels, kernel, stride, OUTPUTS), bytes_each) if epilogue.plain else None
+    tiling = product_tiling(source.channels, channels, stride, bytes_each)
+    if epilogue.gelu:
+        tiling = replace(tiling, groups=min(MOST_GROUPS_OF_GELU, tiling.groups))
+    return walking or tiling
+
+
+def measured_convolution(
+    images: Tensor, weights: Tensor, stride: int, bias: Tensor | None, precision: str
+) -> tuple[Tensor, Tensor]:
+    """A convolution of which the product itself `leaves_moments`: its output, and mean and mean square of every
+    sample's channels, `[2, lanes, samples, channels]` in float32."""
+    source, (channels, kernel) = image_of(images), weights.shape[1:3]
+    tiling = _forward_tiling(source, channels, kernel, stride, Epilogue(), images.element_size())
+    window = forward_window(source, channels, kernel, stride, tiling.outputs)
+    lanes, samples = max(len(images), len(weights)), images.shape[1]
+    pieces = window.groups // _piece(window, tiling)
+    if isinstance(tiling, Walk):
+        strips, _ = strips_of(tiling, lanes, samples, window.output)
+        pieces = strips * window.group_columns // _piece(window, tiling)
+    rows = pieces * tiling.outputs
+    moments = room(images, (2, lanes, samples, rows, channels), dtype=torch.float32)
+    output = convolve(images, weights, stride, Epilogue(bias, moments=moments), precision, tiling)
+    return output, moments.squeeze(-2) if rows == 1 else _sums_of_rows(moments)
+
+
+def leaves_moments(source: Image, channels: int, kernel: int, stride: int, bytes_each: int) -> bool:
+    """Whether the images that a convolution gives are made of pieces so large that their sums are few."""
+    tiling = _forward_tiling(source, channels, kernel, stride, Epilogue(), bytes_each)
+    window = forward_window(source, channels, kernel, stride, tiling.outputs)
+    rows = ROWS if isinstance(tiling, Walk) else 1
+    return rows * _piece(window, tiling) >= LEAST_PIECE
+
+
+def _piece(window: Window, tiling: Tiling | Walk) -> int:
+    """How many groups of a block are of one image, however it lies in the block."""
+    if isinstance(tiling, Walk):
+        return math.gcd(window.group_columns, tiling.sequences)
+    return math.gcd(window.groups, tiling.groups)
+
+
+def _sums_of_rows(values: Tensor) -> Tensor:
+    """`[..., channels]` of `[..., rows, channels]`."""
+    *leading, rows, channels = values.shape
+    sums = room(values, (*leading, channels))
+    count, block = math.prod(leading), power_of_two(channels)
+    launch(sums_of_pieces, count)(
+        values,
+        sums,
+        count * rows,
+        rows,
+        count,
+        CHANNELS=channels,
+        BLOCK_ROWS=min(power_of_two(rows, 1), max(1, ROW_BLOCK // block)),
+        BLOCK_CHANNELS=block,
+    )
+    return sums
 
 
 def room_of_output(images: Tensor, weights: Tensor, stride: int) -> Tensor:
@@ -204,13 +267,16 @@ def _launch_product(
         "TAP_STRIDE": weight_strides[2],
         "RECTIFIED": epilogue.rectified,
     }
+    moments = epilogue.moments
+    steps = [*lane_steps, 0 if moments is None else moments.stride(0)]
+    taps["PIECE"] = 1 if moments is None else _piece(window, tiling)
     if isinstance(tiling, Walk):
-        launch_rows(tiling, window, output, (source, weights, epilogue.bias, *given), lane_steps, **taps)
+        launch_rows(tiling, window, output, moments, (source, weights, epilogue.bias, *given), steps, **taps)
         return
     groups = samples * window.groups
     tiles = _blocks(groups, tiling.groups) * window.phases * _blocks(window.breadth, tiling.breadth)
     launch(window_product, tiles, lanes)(
-        *(source, weights, epilogue.bias, *given, epilogue.before, output, groups, tiles, *lane_steps),
+        *(source, weights, epilogue.bias, *given, epilogue.before, output, moments, groups, tiles, *steps),
         **_shape_of(window),
         **taps,
         KERNEL=window.kernel,

@@ -14,8 +14,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
-from fedade.core.normalisation import Frozen, OfSomeLayers, current_pass
-from fedade.kernels import Affine, Layer, convolved, fused_layers, layer_norm, runs_fused
+from fedade.core.normalisation import BySampleMoments, Frozen, current_pass
+from fedade.kernels import Affine, Layer, convolved, convolved_and_measured, fused_layers, layer_norm, runs_fused
 from fedade.models.batch_norm import applied
 from fedade.models.recognising import RecognisedLayer
 
@@ -79,7 +79,7 @@ class FusedChain:
         strategy = current_pass().normalisation
         if isinstance(strategy, Frozen):
             return set()
-        if not isinstance(strategy, OfSomeLayers):
+        if not isinstance(strategy, BySampleMoments):
             return {layer.output for layer in self.layers}
         norms = {layer.output: layer.weights.apart(module)[2] for layer in self.layers}
         return {output for output, norm in norms.items() if norm is not None and strategy.looks_at(norm.layer)}
@@ -123,6 +123,7 @@ class FusedChain:
         """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph. On a
         GPU the layers that nobody asks for are fused, and those after the others are run at once."""
         fused = runs_fused(next(iter(values.values())))
+        by_samples = fused and isinstance(current_pass().normalisation, BySampleMoments)
         number = 1 + max(place for place, layer in enumerate(self.layers) if layer.output in asked or not fused)
         first = {layer.output for layer in self.layers[:number]}
         precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
@@ -156,7 +157,10 @@ class FusedChain:
                 values[layer.output] = applied(*begun.pop(layer.output), added, layer.relu)
                 continue
             weight, bias, norm = layer.weights.apart(module)
-            if norm is not None and (layer.output in asked or not fused):
+            if norm is not None and by_samples and layer.output in asked:
+                image, geometry = read(layer.source), (layer.stride, precision == "tf32", layer.groups, layer.dilation)
+                begun[layer.output] = norm.begun(*convolved_and_measured(image, weight, bias, *geometry))
+            elif norm is not None and (layer.output in asked or not fused):
                 begun[layer.output] = norm.begun(convolution(layer, weight, bias))
             elif ends:
                 affine = None if norm is None else norm.deployed()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedade import kernels
-from fedade.core.normalisation import OfSomeLayers, Statistics
+from fedade.core.normalisation import BySampleMoments, SampleMoments, Statistics
 from fedade.kernels import CorrectedLayer, Correcting, CorrectionRule
 from fedade.methods.fed_ade_plus import class_moments, conditions, own_statistics
 from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup
@@ -86,7 +86,7 @@ def corrected_layer(
 
 
 @dataclass(frozen=True)
-class PriorCorrected(OfSomeLayers):
+class PriorCorrected(BySampleMoments):
     """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
 
     groups: Sequence[tuple[LayerGroup, Residual]]
@@ -118,7 +118,7 @@ class PriorCorrected(OfSomeLayers):
     def looks_at(self, layer: str) -> bool:
         return any(layer in group.channels for group, _ in self.groups)
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | SampleMoments, deployed: Statistics) -> Statistics:
         if not self.looks_at(layer):
             return deployed
         moments = own_statistics.sample_moments(inputs)

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedade import kernels
-from fedade.core.normalisation import OfSomeLayers, Statistics
+from fedade.core.normalisation import BySampleMoments, SampleMoments, Statistics
 from fedade.methods.fed_ade_plus.conditions import positive
 
 DOUBT = 1.5
@@ -35,8 +35,10 @@ OwnShare = Float[Tensor, "2 2 C"]
 """Base and share: a sample's statistics are `base + share · (its own mean and variance)`."""
 
 
-def sample_moments(inputs: Tensor) -> Tensor:
+def sample_moments(inputs: Tensor | SampleMoments) -> Tensor:
     """Mean and mean square of every sample's channels, `[2, n, C]`, in float32."""
+    if isinstance(inputs, SampleMoments):
+        return inputs.values
     if inputs.ndim == 4:
         return kernels.channel_moments(inputs)
     exact = inputs.float() if inputs.dtype is torch.bfloat16 else inputs
@@ -103,7 +105,7 @@ def joined(shares: Mapping[str, OwnShare]) -> Float[Tensor, " numbers"]:
 
 
 @dataclass(frozen=True)
-class OwnStatistics(OfSomeLayers):
+class OwnStatistics(BySampleMoments):
     """A model's statistics, and in some layers of each sample its own."""
 
     known: Tensor = field(compare=False)  # it is part of the model that a pass is known by
@@ -120,7 +122,7 @@ class OwnStatistics(OfSomeLayers):
     def looks_at(self, layer: str) -> bool:
         return layer in self.channels
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
+    def statistics(self, layer: str, inputs: Tensor | SampleMoments, deployed: Statistics) -> Statistics:
         if not self.looks_at(layer):
             return deployed
         share = self.known[self.places[layer]].view(2, 2, -1)
