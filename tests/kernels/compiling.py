@@ -80,7 +80,7 @@ def main() -> None:
     compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
     of_samples = pointers("fp32", "moments", "mean", "variance", "usual", "shares", "found")
     of_samples |= {"doubt": "fp32", "least_variance": "fp32"}
-    compiled(correction_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=16)
+    compiled(correction_lanes._own, of_samples, CHANNELS=48, BREADTH=32, AT_ONCE=64)
     compiled(correction_lanes._known, of_samples, CHANNELS=48, BLOCK=correction_lanes.BLOCK)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums", "statistics")
@@ -98,6 +98,8 @@ def main() -> None:
     for kind in ("bf16", "fp32"):
         summed = pointers(kind, "rows") | pointers("fp32", "sums")
         compiled(reductions.sums_of_pieces, summed, CHANNELS=32, BLOCK_ROWS=128, BLOCK_CHANNELS=32)
+    of_rows = pointers("fp32", "values", "sums")
+    compiled(reductions.sums_of_rows, of_rows, ROWS=8, CHANNELS=32, BLOCK=256, AT_ONCE=8)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def test_only_kernels_of_ours_are_launched_for_each_layer():
 def test_products_leave_the_moments_that_a_correction_asks_for():
     found = launches("import:speed.networks:resnet20", clients=3, size=32)
     names = {name for _, name in found.launches}
-    assert {"window_product", "row_product", "sums_of_pieces"} <= names
+    assert {"window_product", "row_product", "sums_of_rows"} <= names
     assert "_moments" not in names, "no image is read again for them"
 
 

@@ -16,6 +16,8 @@ from fedade.kernels.lanes import Dims, as_lanes, dense_lanes, lane_strides, mapp
 TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
 TILE = 8192
 """Numbers of each moment that a program reads at a time."""
+BREADTH, MOST_SAMPLES = 32, 64
+"""Channels and samples whose own moments a program reads at a time."""
 BLOCK = 1024
 """Numbers of statistics that a program gives."""
 NUM_COMMON = 3
@@ -87,15 +89,16 @@ class _Own(Function):
 
     @staticmethod
     def forward(rule: tuple[float, float], usual: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the kernel; a program sees to one client."""
+        """Run the kernel; a program sees to some channels of one client, which have nothing to do with others."""
         moments = tensors[0] if tensors[0][0, 0].is_contiguous() else tensors[0].contiguous()
         own = [moments, *(dense_lanes(tensor) for tensor in tensors[1:])]
         lanes, (samples, channels) = max(map(len, own)), moments.shape[2:]
         shares, found = room(moments, (lanes, 2, 2, channels)), room(moments, (lanes, 2, samples, channels))
-        block = triton.next_power_of_2(channels)
-        launch(_own, lanes)(
-            *own, usual.contiguous(), shares, found, *lane_strides(own), moments.stride(1), samples, *rule,
-            channels, block, max(1, min(16, TILE // block)), num_warps=min(16, max(1, block // 32)),
+        breadth = min(BREADTH, triton.next_power_of_2(channels))
+        tiles, at_once = triton.cdiv(channels, breadth), min(MOST_SAMPLES, triton.next_power_of_2(samples))
+        launch(_own, tiles, lanes)(
+            *own, usual.contiguous(), shares, found, *lane_strides(own), moments.stride(1), samples, tiles, *rule,
+            channels, breadth, at_once,
         )  # fmt: skip
         return shares, found
 
@@ -170,17 +173,17 @@ def _known(
     tl.store(at + size, tl.maximum(wide, least), mask=there)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "tiles"])
 def _own(
     moments, mean, variance, usual, shares, found,
-    moments_lane, mean_lane, variance_lane, moment_step, rows, doubt, least_variance,
-    CHANNELS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
+    moments_lane, mean_lane, variance_lane, moment_step, rows, tiles, doubt, least_variance,
+    CHANNELS: tl.constexpr, BREADTH: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    lane = tl.program_id(0).to(tl.int64)
-    entry, some = tl.arange(0, BLOCK), tl.arange(0, AT_ONCE)[:, None]
+    lane = (tl.program_id(0) // tiles).to(tl.int64)
+    entry, some = tl.program_id(0) % tiles * BREADTH + tl.arange(0, BREADTH), tl.arange(0, AT_ONCE)[:, None]
     channel, known = entry[None, :], entry < CHANNELS
     means, squares = moments + lane * moments_lane + channel, moments + lane * moments_lane + moment_step + channel
-    mean_of_batch, variance_of_batch = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    mean_of_batch, variance_of_batch = tl.zeros((BREADTH,), tl.float32), tl.zeros((BREADTH,), tl.float32)
     for first in range(0, rows, AT_ONCE):
         there = ((first + some) < rows) & known[None, :]
         own = tl.load(means + (first + some) * CHANNELS, mask=there, other=0.0)
@@ -188,7 +191,7 @@ def _own(
         mean_of_batch += tl.sum(own, axis=0)
         variance_of_batch += tl.sum(tl.maximum(square - own * own, 0.0), axis=0)
     mean_of_batch, variance_of_batch = mean_of_batch / rows, variance_of_batch / rows
-    means_apart, variances_apart = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    means_apart, variances_apart = tl.zeros((BREADTH,), tl.float32), tl.zeros((BREADTH,), tl.float32)
     for first in range(0, rows, AT_ONCE):
         there = ((first + some) < rows) & known[None, :]
         own = tl.load(means + (first + some) * CHANNELS, mask=there, other=0.0)

@@ -15,7 +15,7 @@ from fedade.kernels.folding_lanes import PartialGradients
 from fedade.kernels.geometry import Image, Window, convolved, forward_window, input_gradient_window
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
-from fedade.kernels.reductions import sums_of_pieces
+from fedade.kernels.reductions import sums_of_pieces, sums_of_rows
 from fedade.kernels.row_products import OUTPUTS, ROWS, Walk, launch_rows, strips_of, walk
 from fedade.kernels.tilings import (
     SplitTiling,
@@ -41,6 +41,8 @@ LEAST_PIECE = 16
 """Pixels whose moments a product leaves as one sum at least: otherwise reading its output again is no more."""
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
 """Rows that one program sums, and numbers that it reads at a time."""
+SUMS_AT_ONCE, MOST_ROWS_AT_ONCE = 256, 16
+"""Sums of pieces that a program makes, and numbers of each that it reads at a time."""
 
 
 @dataclass(frozen=True)
@@ -135,16 +137,9 @@ def _sums_of_rows(values: Tensor) -> Tensor:
     """`[..., channels]` of `[..., rows, channels]`."""
     *leading, rows, channels = values.shape
     sums = room(values, (*leading, channels))
-    count, block = math.prod(leading), power_of_two(channels)
-    launch(sums_of_pieces, count)(
-        values,
-        sums,
-        count * rows,
-        rows,
-        count,
-        CHANNELS=channels,
-        BLOCK_ROWS=min(power_of_two(rows, 1), max(1, ROW_BLOCK // block)),
-        BLOCK_CHANNELS=block,
+    at_once = min(MOST_ROWS_AT_ONCE, power_of_two(rows, 1))
+    launch(sums_of_rows, _blocks(sums.numel(), SUMS_AT_ONCE))(
+        values, sums, sums.numel(), ROWS=rows, CHANNELS=channels, BLOCK=SUMS_AT_ONCE, AT_ONCE=at_once
     )
     return sums
 
