@@ -11,6 +11,7 @@ from torch.func import vmap
 from fedade import kernels
 from fedade.kernels import reference
 from fedade.kernels.geometry import Image
+from fedade.kernels.layer import Layer
 from fedade.kernels.native import chain
 
 LANES, SAMPLES = 2, 3
@@ -72,20 +73,22 @@ def test_small_pieces_are_not_worth_their_sums(launching: ModuleType) -> None:
     assert launching.leaves_moments(Image(8, 8, 64), 64, 3, 1, 2)
 
 
+@pytest.mark.parametrize("prepared", [True, False], ids=["ready weights", ""])
 @pytest.mark.parametrize("own", [True, False], ids=["own weights", "common weights"])
 @pytest.mark.parametrize(
     ("size", "channels", "groups", "biased"),
     [(8, 3, 1, True), (8, 16, 1, False), (8, 16, 2, False), (5, 16, 1, False), (5, 16, 1, True)],
 )
 def test_clients_at_once_as_one_by_one(
-    on_lanes: None, own: bool, size: int, channels: int, groups: int, biased: bool
+    on_lanes: None, prepared: bool, own: bool, size: int, channels: int, groups: int, biased: bool
 ) -> None:
     images = randoms(LANES, SAMPLES, channels, size, size).half()
     weights = randoms(LANES, 16, channels // groups, 3, 3) / 8
     biases = randoms(LANES, 16) if biased else None
 
     def one(image: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        return kernels.convolved_and_measured(image, weight, bias, 1, groups=groups)
+        (ready,) = kernels.ready_weights([Layer(0, groups=groups)], [weight], image.dtype) if prepared else (None,)
+        return kernels.convolved_and_measured(image, weight, bias, 1, groups=groups, ready=ready)
 
     place = 0 if own else None
     of_weights = [value if own or value is None else value[0] for value in (weights, biases)]

@@ -9,6 +9,8 @@ pytest.importorskip("triton")
 
 LAYERS = 19
 """Normalised ones of a ResNet-20."""
+SHORTCUTS = 2
+"""Of these between its stages."""
 
 
 def test_only_kernels_of_ours_are_launched_for_each_layer():
@@ -27,6 +29,8 @@ def test_products_leave_the_moments_that_a_correction_asks_for():
     names = {name for _, name in found.launches}
     assert {"window_product", "row_product", "sums_of_rows"} <= names
     assert "_moments" not in names, "no image is read again for them"
+    folds = sum(count for (_, name), count in found.launches.items() if name == "fold_kernel")
+    assert folds == 3 * (1 + SHORTCUTS), "all layers of a pass at once, but for those without a normalisation"
 
 
 def test_parameters_of_all_layers_are_folded_and_unfolded_at_once():

@@ -28,7 +28,7 @@ __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
     "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "convolved_and_measured",
     "corrected_layer", "fused_layers", "known_statistics", "layer_norm", "mapped", "measured", "mixture_weights",
-    "normalised", "normalised_pixels", "own_statistics", "packed_weights", "runs_fused", "stepped",
+    "normalised", "normalised_pixels", "own_statistics", "packed_weights", "ready_weights", "runs_fused", "stepped",
 ]  # fmt: skip
 
 SWITCH = "FEDADE_TRITON"
@@ -85,6 +85,15 @@ def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Te
     return copies
 
 
+def ready_weights(layers: Sequence[Layer], weights: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor | None]:
+    """Weights of convolutions as `convolved_and_measured` wants them for images of such a dtype, those of many layers
+    in one launch; nothing where that is of no use."""
+    if not weights or dtype not in DTYPES or not _runs_triton(weights[0]) or torch.is_grad_enabled():
+        return [None] * len(weights)
+    ready: list[Tensor | None] = _module("lanes").ready_weights(layers, weights, dtype)
+    return ready
+
+
 def convolved(
     images: Tensor, weights: Tensor, stride: int, tf32: bool = False, groups: int = 1, dilation: int = 1
 ) -> Tensor:
@@ -109,13 +118,14 @@ def convolved_and_measured(
     tf32: bool = False,
     groups: int = 1,
     dilation: int = 1,
+    ready: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """A convolution and a bias, and the `channel_moments` of what it gives: on a GPU the product leaves them, so that
-    its output is not read for them."""
+    its output is not read for them. `ready` is what `ready_weights` has made of the weights, if it was asked."""
     layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
     if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
         found: tuple[Tensor, Tensor] | None = _module("lanes").measured_layer(
-            layer, images, weights, bias, "tf32" if tf32 else "float32"
+            layer, images, weights, bias, "tf32" if tf32 else "float32", ready
         )
         if found is not None:
             return found

@@ -15,7 +15,16 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from fedade.core.normalisation import BySampleMoments, Frozen, current_pass
-from fedade.kernels import Affine, Layer, convolved, convolved_and_measured, fused_layers, layer_norm, runs_fused
+from fedade.kernels import (
+    Affine,
+    Layer,
+    convolved,
+    convolved_and_measured,
+    fused_layers,
+    layer_norm,
+    ready_weights,
+    runs_fused,
+)
 from fedade.models.batch_norm import applied
 from fedade.models.recognising import RecognisedLayer
 
@@ -128,6 +137,8 @@ class FusedChain:
         first = {layer.output for layer in self.layers[:number]}
         precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
 
+        read_as = torch.bfloat16 if precision == "bf16" else next(iter(values.values())).dtype
+
         def read(node: fx.Node) -> Tensor:
             uses[node] -= 1
             value = values[node] if uses[node] else values.pop(node)
@@ -148,6 +159,7 @@ class FusedChain:
             images += [] if added is None else [added]
             return fused_layers([one], images, [weight], [bias], tf32, [affine])
 
+        ready = self._ready(module, asked, read_as) if by_samples else {}
         begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
         for layer, ends in self._in_order:
             if layer.output not in first:
@@ -159,13 +171,21 @@ class FusedChain:
             weight, bias, norm = layer.weights.apart(module)
             if norm is not None and by_samples and layer.output in asked:
                 image, geometry = read(layer.source), (layer.stride, precision == "tf32", layer.groups, layer.dilation)
-                begun[layer.output] = norm.begun(*convolved_and_measured(image, weight, bias, *geometry))
+                found = convolved_and_measured(image, weight, bias, *geometry, ready[layer.output])
+                begun[layer.output] = norm.begun(*found)
             elif norm is not None and (layer.output in asked or not fused):
                 begun[layer.output] = norm.begun(convolution(layer, weight, bias))
             elif ends:
                 affine = None if norm is None else norm.deployed()
                 values[layer.output] = convolution(layer, weight, bias, affine, added, layer.relu)
         return values[self.output] if number == len(self.layers) else self._after(number)._at_once(module, values)
+
+    def _ready(self, module: nn.Module, asked: set[fx.Node], dtype: torch.dtype) -> dict[fx.Node, Tensor | None]:
+        """Weights of the layers that are asked for as their products read them, made for all of them at once."""
+        layers = [layer for layer in self.layers if layer.output in asked]
+        weights = [layer.weights.apart(module)[0] for layer in layers]
+        found = ready_weights([layer.reading(0, None) for layer in layers], weights, dtype)
+        return {layer.output: weight for layer, weight in zip(layers, found, strict=True)}
 
 
 @dataclass(frozen=True)
