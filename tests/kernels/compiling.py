@@ -78,9 +78,11 @@ def main() -> None:
     )  # fmt: skip
     of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
     compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
-    of_samples = pointers("fp32", "moments", "mean", "variance", "usual", "shares", "found")
+    of_samples = pointers(
+        "fp32", "moments", "mean", "variance", "earlier", "usual", "shares", "found", "differences"
+    )  # fmt: skip
     of_samples |= {"doubt": "fp32", "least_variance": "fp32"}
-    compiled(correction_lanes._own, of_samples, CHANNELS=48, BREADTH=32, AT_ONCE=64)
+    compiled(correction_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=64)
     compiled(correction_lanes._known, of_samples, CHANNELS=48, BLOCK=correction_lanes.BLOCK)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums", "statistics")

@@ -70,6 +70,7 @@ def corrections(group, doubt, apart=False):
             strategy.residuals,
             strategy.evidence and strategy.evidence[-1][:2],
             remembered,
+            strategy.differences,
         )
 
     return corrected

@@ -249,15 +249,19 @@ def own_statistics(
     moments: Tensor,
     common: tuple[Tensor, Tensor],
     usual: Tensor,
+    earlier: Tensor | None,
     rule: tuple[float, float],
-    plainly: Callable[[], tuple[Tensor, Tensor]],
-) -> tuple[Tensor, Tensor]:
-    """What each sample's statistics follow from, `[2, 2, channels]`, and these, `[2, n, channels]`, by moments of the
-    samples of one client: one kernel on a GPU; elsewhere, and where it cannot, as it is written `plainly`."""
+    plainly: Callable[[], tuple[Tensor, Tensor, Tensor]],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What each sample's statistics follow from, `[2, 2, channels]`, these, `[2, n, channels]`, and how much samples
+    differ, in this layer or an `earlier` one, by moments of the samples of one client: one kernel on a GPU; elsewhere,
+    and where it cannot, as it is written `plainly`."""
     exact = all(tensor.dtype is torch.float32 for tensor in (moments, *common, usual))
     if not exact or len(common[0]) > MOST_CHANNELS or not _runs_triton(moments) or torch.is_grad_enabled():
         return plainly()
-    fused: tuple[Tensor, Tensor] = _module("correction_lanes").own_statistics(moments, common, usual, *rule)
+    fused: tuple[Tensor, Tensor, Tensor] = _module("correction_lanes").own_statistics(
+        moments, common, usual, earlier, *rule
+    )
     return fused
 
 

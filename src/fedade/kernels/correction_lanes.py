@@ -16,8 +16,8 @@ from fedade.kernels.lanes import Dims, as_lanes, dense_lanes, lane_strides, mapp
 TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
 TILE = 8192
 """Numbers of each moment that a program reads at a time."""
-BREADTH, MOST_SAMPLES = 32, 64
-"""Channels and samples whose own moments a program reads at a time."""
+MOST_SAMPLES = 64
+"""Whose own moments a program reads at a time."""
 BLOCK = 1024
 """Numbers of statistics that a program gives."""
 NUM_COMMON = 3
@@ -75,32 +75,38 @@ class _Corrected(Function):
 
 
 def own_statistics(
-    moments: Tensor, common: tuple[Tensor, Tensor], usual: Tensor, doubt: float, least_variance: float
-) -> tuple[Tensor, Tensor]:
-    """`[2, 2, C]`: base and share; `[2, n, C]`: mean and variance of every sample. `vmap` makes lanes of clients."""
-    results: tuple[Tensor, ...] = _Own.apply(
-        (doubt, least_variance), usual, *(part[None] for part in (moments, *common))
-    )
-    return results[0].squeeze(0), results[1].squeeze(0)
+    moments: Tensor,
+    common: tuple[Tensor, Tensor],
+    usual: Tensor,
+    earlier: Tensor | None,
+    doubt: float,
+    least_variance: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`[2, 2, C]`: base and share; `[2, n, C]`: mean and variance of every sample; `[]`: how much samples differ.
+    `vmap` makes lanes of clients."""
+    given = [None if part is None else part[None] for part in (moments, *common, earlier)]
+    results: tuple[Tensor, ...] = _Own.apply((doubt, least_variance), usual, *given)
+    shares, found, difference = (result.squeeze(0) for result in results)
+    return shares, found, difference
 
 
 class _Own(Function):
     """Without a gradient too."""
 
     @staticmethod
-    def forward(rule: tuple[float, float], usual: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the kernel; a program sees to some channels of one client, which have nothing to do with others."""
+    def forward(rule: tuple[float, float], usual: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
+        """Run the kernel; a program sees to one client, whose channels judge together."""
         moments = tensors[0] if tensors[0][0, 0].is_contiguous() else tensors[0].contiguous()
-        own = [moments, *(dense_lanes(tensor) for tensor in tensors[1:])]
-        lanes, (samples, channels) = max(map(len, own)), moments.shape[2:]
-        shares, found = room(moments, (lanes, 2, 2, channels)), room(moments, (lanes, 2, samples, channels))
-        breadth = min(BREADTH, triton.next_power_of_2(channels))
-        tiles, at_once = triton.cdiv(channels, breadth), min(MOST_SAMPLES, triton.next_power_of_2(samples))
-        launch(_own, tiles, lanes)(
-            *own, usual.contiguous(), shares, found, *lane_strides(own), moments.stride(1), samples, tiles, *rule,
-            channels, breadth, at_once,
+        own: list[Any] = [moments, *(None if tensor is None else dense_lanes(tensor) for tensor in tensors[1:])]
+        lanes, (samples, channels) = max(len(part) for part in own if part is not None), moments.shape[2:]
+        results = tuple(room(moments, (lanes, *shape)) for shape in ((2, 2, channels), (2, samples, channels), ()))
+        block = triton.next_power_of_2(channels)
+        at_once = max(1, min(MOST_SAMPLES, triton.next_power_of_2(samples), TILE // block))
+        launch(_own, lanes)(
+            *own, usual.contiguous(), *results, *lane_strides(own), moments.stride(1), samples, *rule,
+            channels, block, at_once, num_warps=min(16, max(4, block // 32)),
         )  # fmt: skip
-        return shares, found
+        return results
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -108,7 +114,7 @@ class _Own(Function):
         ctx.mark_non_differentiable(*output)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Dims, rule: Any, usual: Tensor, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
+    def vmap(info: Any, in_dims: Dims, rule: Any, usual: Tensor, *tensors: Any) -> tuple[tuple[Tensor, ...], Dims]:
         """Clients are lanes."""
         if in_dims[1] is not None:
             raise NotImplementedError("the same reference set for all")
@@ -173,17 +179,17 @@ def _known(
     tl.store(at + size, tl.maximum(wide, least), mask=there)
 
 
-@triton.jit(do_not_specialize=["rows", "tiles"])
+@triton.jit(do_not_specialize=["rows"])
 def _own(
-    moments, mean, variance, usual, shares, found,
-    moments_lane, mean_lane, variance_lane, moment_step, rows, tiles, doubt, least_variance,
-    CHANNELS: tl.constexpr, BREADTH: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
+    moments, mean, variance, earlier, usual, shares, found, differences,
+    moments_lane, mean_lane, variance_lane, earlier_lane, moment_step, rows, doubt, least_variance,
+    CHANNELS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    lane = (tl.program_id(0) // tiles).to(tl.int64)
-    entry, some = tl.program_id(0) % tiles * BREADTH + tl.arange(0, BREADTH), tl.arange(0, AT_ONCE)[:, None]
+    lane = tl.program_id(0).to(tl.int64)
+    entry, some = tl.arange(0, BLOCK), tl.arange(0, AT_ONCE)[:, None]
     channel, known = entry[None, :], entry < CHANNELS
     means, squares = moments + lane * moments_lane + channel, moments + lane * moments_lane + moment_step + channel
-    mean_of_batch, variance_of_batch = tl.zeros((BREADTH,), tl.float32), tl.zeros((BREADTH,), tl.float32)
+    mean_of_batch, variance_of_batch = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for first in range(0, rows, AT_ONCE):
         there = ((first + some) < rows) & known[None, :]
         own = tl.load(means + (first + some) * CHANNELS, mask=there, other=0.0)
@@ -191,7 +197,7 @@ def _own(
         mean_of_batch += tl.sum(own, axis=0)
         variance_of_batch += tl.sum(tl.maximum(square - own * own, 0.0), axis=0)
     mean_of_batch, variance_of_batch = mean_of_batch / rows, variance_of_batch / rows
-    means_apart, variances_apart = tl.zeros((BREADTH,), tl.float32), tl.zeros((BREADTH,), tl.float32)
+    means_apart, variances_apart = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for first in range(0, rows, AT_ONCE):
         there = ((first + some) < rows) & known[None, :]
         own = tl.load(means + (first + some) * CHANNELS, mask=there, other=0.0)
@@ -202,8 +208,15 @@ def _own(
     means_apart, variances_apart = means_apart / (rows - 1), variances_apart / (rows - 1)
     usual_means = tl.load(usual + entry, mask=known, other=0.0)
     usual_variances = tl.load(usual + CHANNELS + entry, mask=known, other=0.0)
-    of_mean = tl.maximum(1 - doubt * usual_means / tl.maximum(means_apart, TINY), 0.0)
-    of_variance = tl.maximum(1 - doubt * usual_variances / tl.maximum(variances_apart, TINY), 0.0)
+    of_means = tl.sum(tl.where(known, means_apart / tl.maximum(usual_means, TINY), 0.0), axis=0)
+    of_variances = tl.sum(tl.where(known, variances_apart / tl.maximum(usual_variances, TINY), 0.0), axis=0)
+    difference = tl.maximum(of_means, of_variances) / CHANNELS
+    if earlier is not None:
+        difference = tl.maximum(difference, tl.load(earlier + lane * earlier_lane))
+    tl.store(differences + lane, difference)
+    several = tl.where(difference > doubt, 1.0, 0.0)
+    of_mean = several * tl.maximum(1 - doubt * usual_means / tl.maximum(means_apart, TINY), 0.0)
+    of_variance = several * tl.maximum(1 - doubt * usual_variances / tl.maximum(variances_apart, TINY), 0.0)
     common = tl.load(variance + lane * variance_lane + entry, mask=known, other=0.0)
     base_mean = tl.load(mean + lane * mean_lane + entry, mask=known, other=0.0) - of_mean * mean_of_batch
     base_variance = common - of_mean * (2 - of_mean) * means_apart - of_variance * variance_of_batch

@@ -45,13 +45,13 @@ USUAL = spread(moments_of(images(4000, 0)))
 
 
 def normalised(values):
-    _, (mean, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    mean, variance = of_samples(common_of(values), moments_of(values), USUAL).statistics
     return (values - mean.unsqueeze(-1)) / variance.unsqueeze(-1).sqrt()
 
 
 def test_samples_that_differ_as_usual_have_the_statistics_in_common():
     values = images(2000, 1)
-    share, (mean, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    share, (mean, variance), _ = of_samples(common_of(values), moments_of(values), USUAL)
     assert (share[1] == 0).all()
     common = common_of(values)
     torch.testing.assert_close(mean, common.mean.expand_as(mean))
@@ -78,6 +78,21 @@ def test_the_order_of_samples_and_which_channels_lie_beside_does_not_matter():
     torch.testing.assert_close(some[1].mean, of_samples(common, moments, USUAL)[1].mean[:, places])
 
 
+def test_layers_judge_together_whether_samples_came_under_several_conditions():
+    """One channel in which samples differ by chance is not enough, unless an earlier layer has shown it."""
+    values = images(200, 3)
+    values[:, 0] += 0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1))
+    common, moments = common_of(values), moments_of(values)
+    assert own_moments(moments).var(-2)[0, 0] > 2 * own_statistics.DOUBT * USUAL[0, 0]
+    alone, after = (of_samples(common, moments, USUAL, earlier) for earlier in (None, torch.tensor(1.6)))
+    assert 1 < alone.difference < own_statistics.DOUBT
+    assert (alone.share[1] == 0).all()
+    assert alone.statistics.mean.equal(common.mean.expand(200, -1))
+    assert float(after.difference) == pytest.approx(1.6)
+    assert after.share[1, 0, 0] > 0.3
+    assert after.share[1, 0, 1:].max() < 0.3
+
+
 def test_a_channel_that_no_sample_moved_is_not_removed_by_the_first_that_does():
     values = images(100, 5)
     values[:, 0] = 0.0
@@ -87,7 +102,7 @@ def test_a_channel_that_no_sample_moved_is_not_removed_by_the_first_that_does():
 
 def test_variances_stay_positive_however_far_samples_are_apart():
     values = torch.cat([images(30, 6, scales=0.0), images(1, 7, scales=1000.0)])
-    _, (_, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    _, (_, variance), _ = of_samples(common_of(values), moments_of(values), USUAL)
     assert (variance > 0).all()
 
 

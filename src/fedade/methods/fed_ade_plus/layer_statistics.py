@@ -101,6 +101,8 @@ class PriorCorrected(BySampleMoments):
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
     own: dict[str, OwnShare] = field(default_factory=dict)
+    differences: list[Tensor | None] = field(default_factory=list)
+    """How much more than usual samples differ, up to each layer in which they have statistics of their own."""
     residuals: dict[str, Residual] = field(default_factory=dict)
     """Residuals of the condition that this batch came in."""
     evidence: list[Evidence] = field(default_factory=list)
@@ -148,8 +150,11 @@ class PriorCorrected(BySampleMoments):
             self.evidence.append(Evidence(*new.heard, channels))
         if layer not in self.spreads:
             return self.found[layer]
-        self.own[layer], each = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer])
-        return each
+        earlier = self.differences[-1] if self.differences else None
+        samples = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer], earlier)
+        self.own[layer] = samples.share
+        self.differences.append(samples.difference)
+        return samples.statistics
 
     def _rule(self, group: LayerGroup, layer: str, channels_heard: int) -> CorrectionRule:
         number, first_channel = group.place(layer)

@@ -3,9 +3,11 @@
 Images of one batch may be corrupted in different ways, and what corrects their mean fits none of them. A sample's own
 mean and variance in a layer tell what it came under, but they differ from sample to sample anyway: how much, the
 reference set shows. With variances V among the batch's samples and V₀ among those of the reference set, the best linear
-guess of what a sample's condition did is (1 - V₀ / V) of its distance to the batch's mean (Robbins, 1956). So samples
-that differ no more than the reference set's have the batch's statistics in common. Only layers that tell no classes
-apart have such statistics: in others they would remove what a sample shows.
+guess of what a sample's condition did is (1 - V₀ / V) of its distance to the batch's mean (Robbins, 1956). By chance
+some channels differ more than usual in any batch, and where all its samples are of one class, little is enough to take
+them for another. So layers judge together whether a batch came under several conditions: as soon as in one of them V /
+V₀ is great on the mean of its channels. Samples of other batches have the batch's statistics in common. Only layers
+that tell no classes apart have such statistics: in others they would remove what a sample shows.
 
 Axes: 2 moments (mean, variance of a sample's pixels), n samples, C channels.
 """
@@ -14,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -24,7 +27,8 @@ from fedade.core.normalisation import BySampleMoments, SampleMoments, Statistics
 from fedade.methods.fed_ade_plus.conditions import positive
 
 DOUBT = 1.5
-"""How many times as much as the reference set's samples must differ, since corrupted ones vary more by themselves."""
+"""How many times as much as the reference set's samples must differ, since corrupted ones vary more by themselves: in a
+channel, and before that on the mean of all channels of a layer."""
 LEAST_SPREAD = 0.05
 """Of a channel, as a share of its layer's mean."""
 LEAST_VARIANCE = 0.1
@@ -59,22 +63,36 @@ def spread(moments: Float[Tensor, "2 n C"]) -> Float[Tensor, "2 C"]:
     return torch.maximum(found, LEAST_SPREAD * found.mean(-1, keepdim=True))
 
 
-def of_samples(
-    common: Statistics, moments: Float[Tensor, "2 n C"], usual: Float[Tensor, "2 C"]
-) -> tuple[OwnShare, Statistics]:
-    """What samples of a batch have of their own, and the statistics `[n, C]` that follow; those in common of a sample
-    that has none to differ from."""
-    if moments.shape[-2] == 1:
-        return none_own(common), common
+class OwnOfBatch(NamedTuple):
+    """What samples of a batch have of their own in a layer."""
 
-    def plainly() -> tuple[Tensor, Tensor]:
+    share: OwnShare
+    statistics: Statistics
+    """`[n, C]`; those in common of a sample that has none to differ from."""
+    difference: Float[Tensor, ""] | None
+    """V / V₀ of the layer that shows most, of those so far."""
+
+
+def of_samples(
+    common: Statistics,
+    moments: Float[Tensor, "2 n C"],
+    usual: Float[Tensor, "2 C"],
+    earlier: Float[Tensor, ""] | None = None,
+) -> OwnOfBatch:
+    """By moments of a batch's samples, those that are usual, and the difference that earlier layers show."""
+    if moments.shape[-2] == 1:
+        return OwnOfBatch(none_own(common), common, earlier)
+
+    def plainly() -> tuple[Tensor, Tensor, Tensor]:
         own = own_moments(moments)
-        share = own_share(common, own, usual)
-        return share, applied(share, own, common.variance)
+        difference = (own.var(-2) / positive(usual)).mean(-1).amax()
+        difference = difference if earlier is None else torch.maximum(difference, earlier)
+        share = own_share(common, own, usual, difference)
+        return share, applied(share, own, common.variance), difference
 
     rule = DOUBT, LEAST_VARIANCE
-    share, statistics = kernels.own_statistics(moments, common, usual, rule, plainly)
-    return share, Statistics(*statistics)
+    share, statistics, difference = kernels.own_statistics(moments, common, usual, earlier, rule, plainly)
+    return OwnOfBatch(share, Statistics(*statistics), difference)
 
 
 def none_own(common: Statistics) -> OwnShare:
@@ -83,10 +101,12 @@ def none_own(common: Statistics) -> OwnShare:
     return torch.stack((base, torch.zeros_like(base)))
 
 
-def own_share(common: Statistics, own: Float[Tensor, "2 n C"], usual: Float[Tensor, "2 C"]) -> OwnShare:
+def own_share(
+    common: Statistics, own: Float[Tensor, "2 n C"], usual: Float[Tensor, "2 C"], difference: Float[Tensor, ""]
+) -> OwnShare:
     """The common variance is that of all pixels, of which samples' means explain as much as they are believed."""
     apart = own.var(-2)
-    share = (1 - DOUBT * usual / positive(apart)).clamp(min=0)
+    share = (1 - DOUBT * usual / positive(apart)).clamp(min=0) * (difference > DOUBT)
     explained = share[0] * (2 - share[0]) * apart[0]
     base = torch.stack((common.mean, common.variance - explained)) - share * own.mean(-2)
     return torch.stack((base, share))
