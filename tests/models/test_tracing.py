@@ -84,3 +84,16 @@ def test_weights_that_only_place_channels_are_made_once_and_not_stored(monkeypat
     copied = deepcopy(module)
     torch.testing.assert_close(plan.run(copied, images), module(images))
     assert all(tensor.is_meta for tensor in copied.to("meta").buffers())
+
+
+@pytest.mark.parametrize("pool", [nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d((1, 1)), nn.AdaptiveAvgPool2d(2)])
+def test_means_of_all_pixels_are_no_poolings(pool, monkeypatch):
+    """`vmap` would make these client by client on a GPU."""
+    module, images = nn.Sequential(conv(8, 8), nn.ReLU(), pool, nn.Flatten()).eval(), torch.rand(2, 8, 7, 7)
+    plan, expected = traced(module, images)[0], module(images)
+    monkeypatch.setattr(type(pool), "forward", None)
+    if pool.output_size == 2:
+        with pytest.raises(TypeError):
+            plan.run(module, images)
+    else:
+        torch.testing.assert_close(plan.run(module, images), expected)

@@ -53,6 +53,26 @@ def _is_identity(node: fx.Node, module: nn.Module) -> bool:
     return node.target is operator.getitem and _pixel_step(node) == 1
 
 
+def average_pixels_plainly(graph: fx.Graph, module: nn.Module) -> None:
+    """Means of all pixels as such: as poolings `vmap` makes them client by client on a GPU, with a warning."""
+    for node in list(graph.nodes):
+        if _is_global_average(node, module):
+            with graph.inserting_after(node):
+                mean = graph.call_method("mean", (node.all_input_nodes[0], (-2, -1), True))
+            node.replace_all_uses_with(mean)
+            graph.erase_node(node)
+
+
+def _is_global_average(node: fx.Node, module: nn.Module) -> bool:
+    size: Any = None
+    if node.op == "call_module":
+        part = module.get_submodule(str(node.target))
+        size = part.output_size if type(part) is nn.AdaptiveAvgPool2d else None
+    elif node.target is F.adaptive_avg_pool2d:
+        size = node.args[1] if len(node.args) > 1 else node.kwargs.get("output_size")
+    return size in (1, (1, 1), [1, 1])
+
+
 def writes_input(node: fx.Node, module: nn.Module) -> bool:
     """Whether a node that runs as it is writes to what it reads, so that nothing may be put off beyond it."""
     part = module.get_submodule(str(node.target)) if node.op == "call_module" else None

@@ -25,6 +25,7 @@ from fedade.models.patches import PatchProduct, is_patch_product
 from fedade.models.recognising import (
     Placed,
     RecognisedLayer,
+    average_pixels_plainly,
     is_token_norm,
     leave_out_identities,
     recognised_layers,
@@ -205,6 +206,7 @@ def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
     owner = fx.GraphModule(module, graph)
     graph.eliminate_dead_code()
     leave_out_identities(graph, module)
+    average_pixels_plainly(graph, module)
     _Shapes(owner, garbage_collect_values=False).run(inputs)  # so that no two tensors have had the same memory
     graph.owning_module = None  # a graph outlives the tensors that it was traced with
     return graph
