@@ -12,6 +12,7 @@ from fedade.kernels import (
     folding_lanes,
     moment_lanes,
     norm_lanes,
+    own_lanes,
     pixel_lanes,
     reductions,
     scaling_lanes,
@@ -82,8 +83,8 @@ def main() -> None:
         "fp32", "moments", "mean", "variance", "earlier", "usual", "shares", "found", "differences"
     )  # fmt: skip
     of_samples |= {"doubt": "fp32", "least_variance": "fp32"}
-    compiled(correction_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=64)
-    compiled(correction_lanes._known, of_samples, CHANNELS=48, BLOCK=correction_lanes.BLOCK)
+    compiled(own_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=64)
+    compiled(own_lanes._known, of_samples, CHANNELS=48, BLOCK=own_lanes.BLOCK)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums", "statistics")
         | pointers("bf16", "result", "gradient", "added")

@@ -14,8 +14,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from fedade.kernels import Affine, compiling, folding_lanes, products, reductions, row_products
-from fedade.kernels.lanes import fused_layers, measured_layer
+from fedade.kernels.lanes import fused_layers
 from fedade.kernels.layer import Layer
+from fedade.kernels.measured_lanes import measured_layer
 
 LAYERS = (Layer(0), Layer(1, stride=2), Layer(2, relu=False, gelu=True), Layer(3, relu=False, residual=2))
 MEASURED = (16, 32, 128)

@@ -86,7 +86,7 @@ def test_layers_are_corrected_as_step_by_step(monkeypatch, names, recognises, co
     group = group_of(names, recognises)
     given, one = given_of(group, conditions), corrections(group, doubt, apart)
     everything = {}
-    monkeypatch.setattr(importlib.import_module("fedade.kernels.correction_lanes"), "MOST_SAMPLES", 8)
+    monkeypatch.setattr(importlib.import_module("fedade.kernels.own_lanes"), "MOST_SAMPLES", 8)
     for fused in (False, True):
         monkeypatch.setattr(kernels, "_runs_triton", lambda _tensor, fused=fused: fused)
         if fused:

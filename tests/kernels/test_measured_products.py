@@ -18,8 +18,8 @@ LANES, SAMPLES = 2, 3
 
 
 @pytest.fixture(scope="module")
-def launching(lanes: ModuleType) -> ModuleType:
-    return importlib.import_module(lanes.convolve.__module__)
+def measuring(lanes: ModuleType) -> ModuleType:
+    return importlib.import_module(lanes.measured_convolution.__module__)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def randoms(*shape: int) -> Tensor:
 )
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])  # bf16 is not interpreted
 def test_moments_are_those_of_what_is_stored(
-    launching: ModuleType,
+    measuring: ModuleType,
     size: tuple[int, int],
     channels: int,
     outputs: int,
@@ -60,17 +60,17 @@ def test_moments_are_those_of_what_is_stored(
     images = randoms(LANES, samples, *size, channels).to(dtype)
     weights = (randoms(LANES, outputs, kernel, kernel, channels) / 8).to(dtype)
     bias = randoms(LANES, outputs)
-    assert launching.leaves_moments(Image(*size, channels), outputs, kernel, stride, dtype.itemsize)
-    output, moments = launching.measured_convolution(images, weights, stride, bias, "float32")
-    alone = launching.convolve(images, weights, stride, launching.Epilogue(bias), "float32")
+    assert measuring.leaves_moments(Image(*size, channels), outputs, kernel, stride, dtype.itemsize)
+    output, moments = measuring.measured_convolution(images, weights, stride, bias, "float32")
+    alone = measuring.convolve(images, weights, stride, measuring.Epilogue(bias), "float32")
     assert torch.equal(output, alone)
     expected = [reference.channel_moments(own.permute(0, 3, 1, 2)) for own in output]
     torch.testing.assert_close(moments, torch.stack(expected, 1), rtol=1e-5, atol=1e-5)
 
 
-def test_small_pieces_are_not_worth_their_sums(launching: ModuleType) -> None:
-    assert not launching.leaves_moments(Image(7, 7, 64), 64, 3, 1, 2)
-    assert launching.leaves_moments(Image(8, 8, 64), 64, 3, 1, 2)
+def test_small_pieces_are_not_worth_their_sums(measuring: ModuleType) -> None:
+    assert not measuring.leaves_moments(Image(7, 7, 64), 64, 3, 1, 2)
+    assert measuring.leaves_moments(Image(8, 8, 64), 64, 3, 1, 2)
 
 
 @pytest.mark.parametrize("prepared", [True, False], ids=["ready weights", ""])
@@ -87,8 +87,9 @@ def test_clients_at_once_as_one_by_one(
     biases = randoms(LANES, 16) if biased else None
 
     def one(image: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        (ready,) = kernels.ready_weights([Layer(0, groups=groups)], [weight], image.dtype) if prepared else (None,)
-        return kernels.convolved_and_measured(image, weight, bias, 1, groups=groups, ready=ready)
+        layer = Layer(0, relu=False, groups=groups)
+        (ready,) = kernels.ready_weights([layer], [weight], image.dtype) if prepared else (None,)
+        return kernels.convolved_and_measured(layer, image, weight, bias, ready=ready)
 
     place = 0 if own else None
     of_weights = [value if own or value is None else value[0] for value in (weights, biases)]

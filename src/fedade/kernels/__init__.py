@@ -90,7 +90,7 @@ def ready_weights(layers: Sequence[Layer], weights: Sequence[Tensor], dtype: tor
     in one launch; nothing where that is of no use."""
     if not weights or dtype not in DTYPES or not _runs_triton(weights[0]) or torch.is_grad_enabled():
         return [None] * len(weights)
-    ready: list[Tensor | None] = _module("lanes").ready_weights(layers, weights, dtype)
+    ready: list[Tensor | None] = _module("measured_lanes").ready_weights(layers, weights, dtype)
     return ready
 
 
@@ -111,28 +111,16 @@ def convolved(
 
 
 def convolved_and_measured(
-    images: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    stride: int,
-    tf32: bool = False,
-    groups: int = 1,
-    dilation: int = 1,
-    ready: Tensor | None = None,
+    layer: Layer, images: Tensor, weights: Tensor, bias: Tensor | None, tf32: bool = False, ready: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """A convolution and a bias, and the `channel_moments` of what it gives: on a GPU the product leaves them, so that
     its output is not read for them. `ready` is what `ready_weights` has made of the weights, if it was asked."""
-    layer = Layer(0, stride, relu=False, groups=groups, dilation=dilation)
     if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
-        found: tuple[Tensor, Tensor] | None = _module("lanes").measured_layer(
-            layer, images, weights, bias, "tf32" if tf32 else "float32", ready
-        )
+        precision, lanes = "tf32" if tf32 else "float32", _module("measured_lanes")
+        found: tuple[Tensor, Tensor] | None = lanes.measured_layer(layer, images, weights, bias, precision, ready)
         if found is not None:
             return found
-    if bias is None:
-        result = convolved(images, weights, stride, tf32, groups, dilation)
-    else:
-        result = fused_layers([layer], [images], [weights], [bias], tf32)
+    result = fused_layers([layer], [images], [weights], [bias], tf32)
     return result, channel_moments(result)
 
 
@@ -259,9 +247,7 @@ def own_statistics(
     exact = all(tensor.dtype is torch.float32 for tensor in (moments, *common, usual))
     if not exact or len(common[0]) > MOST_CHANNELS or not _runs_triton(moments) or torch.is_grad_enabled():
         return plainly()
-    fused: tuple[Tensor, Tensor, Tensor] = _module("correction_lanes").own_statistics(
-        moments, common, usual, earlier, *rule
-    )
+    fused: tuple[Tensor, Tensor, Tensor] = _module("own_lanes").own_statistics(moments, common, usual, earlier, *rule)
     return fused
 
 
@@ -273,7 +259,7 @@ def known_statistics(
     exact = all(tensor.dtype is torch.float32 for tensor in (moments, share, variance))
     if not exact or not _runs_triton(moments) or torch.is_grad_enabled():
         return plainly()
-    fused: Tensor = _module("correction_lanes").known_statistics(moments, share, variance, least_variance)
+    fused: Tensor = _module("own_lanes").known_statistics(moments, share, variance, least_variance)
     return fused
 
 

@@ -16,8 +16,9 @@ from torch.autograd import Function
 
 from fedade.kernels.backward import layer_gradients
 from fedade.kernels.folding_lanes import Folded, LayerParameters, folded, unfolded
-from fedade.kernels.launch import Epilogue, convolve, image_of, leaves_moments, measured_convolution, room_of_output
+from fedade.kernels.launch import Epilogue, convolve, room_of_output
 from fedade.kernels.layer import Layer
+from fedade.kernels.measured_products import measured_convolution
 from fedade.kernels.packing import packed_copies
 from fedade.kernels.reference import Affine, dense_weights
 
@@ -81,7 +82,7 @@ def fused_layers(
     """What the last layer gives for one client and images `[samples, channels, height, width]`. `packed` are copies of
     the weights in the precision of the images, if somebody has made them: see `packed_weights`."""
     padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
-    images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
+    images = [padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
     dense = [
         weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
     ]
@@ -95,22 +96,6 @@ def fused_layers(
     return results[0].squeeze(0).permute(0, 3, 1, 2)
 
 
-def measured_layer(
-    layer: Layer, image: Tensor, weight: Tensor, bias: Tensor | None, precision: str, ready: Tensor | None = None
-) -> tuple[Tensor, Tensor] | None:
-    """A convolution of one client without gradients, and mean and mean square of its samples' channels, `[2, n,
-    outputs]`; None where the product cannot leave these. `ready` is what `ready_weights` has made of its weights."""
-    pixels = _padded(image.permute(0, 2, 3, 1), -image.shape[1] % CHANNEL_MULTIPLE)
-    dense = weight if layer.dense else dense_weights(weight, layer)
-    if not leaves_moments(image_of(pixels), len(dense), dense.shape[-1], layer.stride, pixels.element_size()):
-        return None
-    plan = Plan((layer,), 1, precision, kept=False, eps=(0.0,), packed=ready is not None, measured=True)
-    parameters = (None if value is None else value.float()[None] for value in (dense, bias))
-    copies = () if ready is None else (ready[None],)
-    result, moments = LayerChain.apply(plan, pixels[None], *parameters, None, None, None, None, *copies)
-    return result.squeeze(0).permute(0, 3, 1, 2), moments.squeeze(0).transpose(0, 1)
-
-
 def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     """Weights of 1x1 convolutions without gradients, for `fused_layers`; copies, where they have another precision."""
     without = [weight.detach() for weight in weights]
@@ -118,37 +103,6 @@ def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor
         return without
     copies: tuple[Tensor, ...] = PackedWeights.apply(dtype, *(weight[None] for weight in without))
     return [copy.squeeze(0) for copy in copies]
-
-
-def ready_weights(layers: Sequence[Layer], weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Weights of convolutions without gradients as products read them, `[outputs, kernel, kernel, channels]`, for
-    `measured_layer`."""
-    pairs = zip(layers, weights, strict=True)
-    dense = [weight if layer.dense else dense_weights(weight, layer) for layer, weight in pairs]
-    found: tuple[Tensor, ...] = ReadyWeights.apply(dtype, *(weight.detach().float()[None] for weight in dense))
-    return [weight.squeeze(0) for weight in found]
-
-
-class ReadyWeights(Function):
-    """Weights `[lanes, ...]` in, what products read of them out."""
-
-    @staticmethod
-    def forward(dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
-        """Fold with nothing: another order and precision, and channels of zeros."""
-        own = [LayerParameters(dense_lanes(weight), None, None, None, None, None) for weight in weights]
-        channels = [weight.shape[2] + -weight.shape[2] % CHANNEL_MULTIPLE for weight in weights]
-        return tuple(both.weights for both in folded(own, [0.0] * len(own), channels, dtype))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Nothing is kept."""
-        ctx.mark_non_differentiable(*output)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Dims, dtype: torch.dtype, *weights: Tensor) -> tuple[tuple[Tensor, ...], Dims]:
-        """Clients are lanes; what they share is folded once."""
-        lanes = as_lanes(info.batch_size, in_dims[1:], weights)
-        return mapped_again(info.batch_size, ReadyWeights.apply(dtype, *lanes))
 
 
 class PackedWeights(Function):
@@ -291,7 +245,7 @@ class LayerChainGradient(LaneGradient):
         return mapped_again(info.batch_size, results)
 
 
-def _padded(tensor: Tensor, padding: int) -> Tensor:
+def padded(tensor: Tensor, padding: int) -> Tensor:
     """With so many more channels of zeros."""
     return F.pad(tensor, (0, padding)) if padding else tensor
 

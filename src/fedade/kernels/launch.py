@@ -15,8 +15,8 @@ from fedade.kernels.folding_lanes import PartialGradients
 from fedade.kernels.geometry import Image, Window, convolved, forward_window, input_gradient_window
 from fedade.kernels.grids import launch, room
 from fedade.kernels.products import window_outer_product, window_product
-from fedade.kernels.reductions import sums_of_pieces, sums_of_rows
-from fedade.kernels.row_products import OUTPUTS, ROWS, Walk, launch_rows, strips_of, walk
+from fedade.kernels.reductions import sums_of_pieces
+from fedade.kernels.row_products import OUTPUTS, Walk, launch_rows, walk
 from fedade.kernels.tilings import (
     SplitTiling,
     Tiling,
@@ -37,12 +37,8 @@ MOST_GROUPS_OF_GELU = 64
 """In a block: with more, what a gelu keeps in registers beside the sums does not fit."""
 FEWEST_STEPS = 4
 """Of a split of a 1x1 convolution's weight gradient, which as a whole needs no summing."""
-LEAST_PIECE = 16
-"""Pixels whose moments a product leaves as one sum at least: otherwise reading its output again is no more."""
 ROWS_PER_PIECE, ROW_BLOCK = 1024, 4096
 """Rows that one program sums, and numbers that it reads at a time."""
-SUMS_AT_ONCE, MOST_ROWS_AT_ONCE = 256, 16
-"""Sums of pieces that a program makes, and numbers of each that it reads at a time."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ def convolve(
     """Convolution of images with padding `kernel // 2`."""
     channels, kernel = weights.shape[1:3]
     source = image_of(images)
-    tiling = tiling or _forward_tiling(source, channels, kernel, stride, epilogue, images.element_size())
+    tiling = tiling or forward_tiling(source, channels, kernel, stride, epilogue, images.element_size())
     window = forward_window(source, channels, kernel, stride, tiling.outputs)
     output = _empty_output(images, weights, window)
     strides = (kernel * kernel * source.channels, 1, source.channels)
@@ -89,7 +85,7 @@ def convolve(
     return output
 
 
-def _forward_tiling(
+def forward_tiling(
     source: Image, channels: int, kernel: int, stride: int, epilogue: Epilogue, bytes_each: int
 ) -> Tiling | Walk:
     walking = walk(forward_window(source, channels, kernel, stride, OUTPUTS), bytes_each) if epilogue.plain else None
@@ -99,49 +95,11 @@ def _forward_tiling(
     return walking or tiling
 
 
-def measured_convolution(
-    images: Tensor, weights: Tensor, stride: int, bias: Tensor | None, precision: str
-) -> tuple[Tensor, Tensor]:
-    """A convolution of which the product itself `leaves_moments`: its output, and mean and mean square of every
-    sample's channels, `[2, lanes, samples, channels]` in float32."""
-    source, (channels, kernel) = image_of(images), weights.shape[1:3]
-    tiling = _forward_tiling(source, channels, kernel, stride, Epilogue(), images.element_size())
-    window = forward_window(source, channels, kernel, stride, tiling.outputs)
-    lanes, samples = max(len(images), len(weights)), images.shape[1]
-    pieces = window.groups // _piece(window, tiling)
-    if isinstance(tiling, Walk):
-        strips, _ = strips_of(tiling, lanes, samples, window.output)
-        pieces = strips * window.group_columns // _piece(window, tiling)
-    rows = pieces * tiling.outputs
-    moments = room(images, (2, lanes, samples, rows, channels), dtype=torch.float32)
-    output = convolve(images, weights, stride, Epilogue(bias, moments=moments), precision, tiling)
-    return output, moments.squeeze(-2) if rows == 1 else _sums_of_rows(moments)
-
-
-def leaves_moments(source: Image, channels: int, kernel: int, stride: int, bytes_each: int) -> bool:
-    """Whether the images that a convolution gives are made of pieces so large that their sums are few."""
-    tiling = _forward_tiling(source, channels, kernel, stride, Epilogue(), bytes_each)
-    window = forward_window(source, channels, kernel, stride, tiling.outputs)
-    rows = ROWS if isinstance(tiling, Walk) else 1
-    return rows * _piece(window, tiling) >= LEAST_PIECE
-
-
-def _piece(window: Window, tiling: Tiling | Walk) -> int:
+def piece_of(window: Window, tiling: Tiling | Walk) -> int:
     """How many groups of a block are of one image, however it lies in the block."""
     if isinstance(tiling, Walk):
         return math.gcd(window.group_columns, tiling.sequences)
     return math.gcd(window.groups, tiling.groups)
-
-
-def _sums_of_rows(values: Tensor) -> Tensor:
-    """`[..., channels]` of `[..., rows, channels]`."""
-    *leading, rows, channels = values.shape
-    sums = room(values, (*leading, channels))
-    at_once = min(MOST_ROWS_AT_ONCE, power_of_two(rows, 1))
-    launch(sums_of_rows, _blocks(sums.numel(), SUMS_AT_ONCE))(
-        values, sums, sums.numel(), ROWS=rows, CHANNELS=channels, BLOCK=SUMS_AT_ONCE, AT_ONCE=at_once
-    )
-    return sums
 
 
 def room_of_output(images: Tensor, weights: Tensor, stride: int) -> Tensor:
@@ -264,7 +222,7 @@ def _launch_product(
     }
     moments = epilogue.moments
     steps = [*lane_steps, 0 if moments is None else moments.stride(0)]
-    taps["PIECE"] = 1 if moments is None else _piece(window, tiling)
+    taps["PIECE"] = 1 if moments is None else piece_of(window, tiling)
     if isinstance(tiling, Walk):
         launch_rows(tiling, window, output, moments, (source, weights, epilogue.bias, *given), steps, **taps)
         return

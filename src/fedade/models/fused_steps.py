@@ -170,8 +170,9 @@ class FusedChain:
                 continue
             weight, bias, norm = layer.weights.apart(module)
             if norm is not None and by_samples and layer.output in asked:
-                image, geometry = read(layer.source), (layer.stride, precision == "tf32", layer.groups, layer.dilation)
-                found = convolved_and_measured(image, weight, bias, *geometry, ready[layer.output])
+                alone = Layer(0, layer.stride, None, False, layer.groups, layer.dilation)
+                image, rounded = read(layer.source), ready[layer.output]
+                found = convolved_and_measured(alone, image, weight, bias, precision == "tf32", rounded)
                 begun[layer.output] = norm.begun(*found)
             elif norm is not None and (layer.output in asked or not fused):
                 begun[layer.output] = norm.begun(convolution(layer, weight, bias))
