@@ -55,9 +55,7 @@ QUICKER = {
 """Fewer steps of the same kind, where two ways of taking them are compared."""
 
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "fed-ade-plus in common": ("fed-ade-plus", {"each_sample": False})
-}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"fed-ade-plus in common": ("fed-ade-plus", {"each_sample": False})}
 """Methods that go another way through the kernels with a part switched off."""
 
 

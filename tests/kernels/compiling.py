@@ -12,6 +12,7 @@ from fedade.kernels import (
     folding_lanes,
     moment_lanes,
     norm_lanes,
+    own_lanes,
     pixel_lanes,
     reductions,
     scaling_lanes,
@@ -78,9 +79,12 @@ def main() -> None:
     )  # fmt: skip
     of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
     compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
-    of_samples = pointers("fp32", "moments", "mean", "variance", "usual", "shares", "found")
+    of_samples = pointers(
+        "fp32", "moments", "mean", "variance", "earlier", "usual", "shares", "found", "differences"
+    )  # fmt: skip
     of_samples |= {"doubt": "fp32", "least_variance": "fp32"}
-    compiled(correction_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=16)
+    compiled(own_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=64)
+    compiled(own_lanes._known, of_samples, CHANNELS=48, BLOCK=own_lanes.BLOCK)
     norm = (
         pointers("fp32", "tokens", "weight", "bias", "sums", "statistics")
         | pointers("bf16", "result", "gradient", "added")
@@ -97,6 +101,8 @@ def main() -> None:
     for kind in ("bf16", "fp32"):
         summed = pointers(kind, "rows") | pointers("fp32", "sums")
         compiled(reductions.sums_of_pieces, summed, CHANNELS=32, BLOCK_ROWS=128, BLOCK_CHANNELS=32)
+    of_rows = pointers("fp32", "values", "sums")
+    compiled(reductions.sums_of_rows, of_rows, ROWS=8, CHANNELS=32, BLOCK=256, AT_ONCE=8)
 
 
 if __name__ == "__main__":

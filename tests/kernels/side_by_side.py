@@ -13,11 +13,14 @@ from torch.func import grad, vmap
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from fedade.kernels import Affine, compiling, folding_lanes, products, reductions
+from fedade.kernels import Affine, compiling, folding_lanes, products, reductions, row_products
 from fedade.kernels.lanes import fused_layers
 from fedade.kernels.layer import Layer
+from fedade.kernels.measured_lanes import measured_layer
 
 LAYERS = (Layer(0), Layer(1, stride=2), Layer(2, relu=False, gelu=True), Layer(3, relu=False, residual=2))
+MEASURED = (16, 32, 128)
+"""Channels of convolutions that leave moments: of rows and of blocks."""
 KERNELS = ((16, 3, 3, 3), (32, 16, 3, 3), (64, 32, 1, 1), (32, 64, 1, 1))
 
 
@@ -47,10 +50,16 @@ def main() -> None:
     with compiling.instead_of_running() as compiler:
         for _ in range(2):
             found: Any = vmap(grad(loss))(weights, images)
+            for channels in MEASURED:
+                pixels = torch.ones(2, 3, channels, 16, 16, dtype=torch.bfloat16)
+                own = torch.ones(2, channels, channels, 3, 3)
+                vmap(lambda image, weight: measured_layer(Layer(0, relu=False), image, weight, None, "float32"))(
+                    pixels, own
+                )
     assert not any(gradient.any() for gradient in found)
     failures = [error for future in compiler.begun.values() if (error := future.exception())]
-    kernels = [kernel for kernel in chain(*(vars(module).values() for module in (products, folding_lanes, reductions)))
-               if isinstance(kernel, triton.JITFunction)]  # fmt: skip
+    values = chain(*(vars(module).values() for module in (products, row_products, folding_lanes, reductions)))
+    kernels = [kernel for kernel in values if isinstance(kernel, triton.JITFunction)]
     print(len(compiler.begun), sum(len(kernel.device_caches[0][0]) for kernel in kernels), failures)  # noqa: T201
 
 

@@ -1,14 +1,18 @@
 """One kernel corrects a layer as the method itself does step by step, for one client and for many."""
 
+import importlib
+
 import pytest
 import torch
 from torch.func import vmap
 
 from fedade import kernels
 from fedade.core.normalisation import Statistics
+from fedade.methods.fed_ade_plus import own_statistics
 from fedade.methods.fed_ade_plus.class_moments import FEATURES, ClassMoments, LayerGroup
 from fedade.methods.fed_ade_plus.conditions import Residual
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected
+from fedade.methods.fed_ade_plus.own_statistics import OwnStatistics
 
 pytest.importorskip("triton")
 
@@ -66,6 +70,7 @@ def corrections(group, doubt, apart=False):
             strategy.residuals,
             strategy.evidence and strategy.evidence[-1][:2],
             remembered,
+            strategy.differences,
         )
 
     return corrected
@@ -81,6 +86,7 @@ def test_layers_are_corrected_as_step_by_step(monkeypatch, names, recognises, co
     group = group_of(names, recognises)
     given, one = given_of(group, conditions), corrections(group, doubt, apart)
     everything = {}
+    monkeypatch.setattr(importlib.import_module("fedade.kernels.own_lanes"), "MOST_SAMPLES", 8)
     for fused in (False, True):
         monkeypatch.setattr(kernels, "_runs_triton", lambda _tensor, fused=fused: fused)
         if fused:
@@ -102,6 +108,30 @@ def test_clients_may_share_what_they_know(monkeypatch):
     for place, alone in enumerate(apart):
         for layer, found in alone[0].items():
             torch.testing.assert_close(found.mean, together[0][layer].mean[place])
+
+
+@pytest.mark.parametrize("common", [False, True])
+@pytest.mark.parametrize("channels", [3, 64])
+def test_statistics_that_are_known_follow_from_moments_as_step_by_step(monkeypatch, channels, common):
+    generator = torch.Generator().manual_seed(channels)
+    shown = torch.randn(2, 2, 3, SAMPLES, channels, generator=generator)  # moments of all clients come first
+    known = torch.randn(2, 3, 5 + 4 * channels, generator=generator)
+    variance = torch.rand(2, 3, channels, generator=generator)
+
+    def one(moments, known, variance):
+        strategy = OwnStatistics(known, {"before": 1, "layer": channels})
+        monkeypatch.setattr(own_statistics, "sample_moments", lambda _images: moments)
+        return strategy.statistics("layer", torch.empty(0), Statistics(variance, variance))
+
+    found, known = {}, known[0, 0] if common else known
+    place = None if common else 0
+    for fused in (False, True):
+        monkeypatch.setattr(kernels, "_runs_triton", lambda _tensor, fused=fused: fused)
+        with torch.no_grad():
+            everybody = vmap(vmap(one, (1, place, 0)), (1, place, 0))(shown, known, variance)
+            found[fused] = everybody, one(shown[:, 1, 2], known if common else known[1, 2], variance[1, 2])
+    torch.testing.assert_close(found[True], found[False])
+    assert (found[True][0].variance == own_statistics.LEAST_VARIANCE * variance.unsqueeze(-2)).any()
 
 
 def test_what_it_cannot_do_is_done_step_by_step(monkeypatch):

@@ -1,5 +1,6 @@
 """Networks on a GPU's kernels, interpreted: values and gradients of clients with their own weights."""
 
+from dataclasses import dataclass, field
 from types import ModuleType
 
 import pytest
@@ -9,7 +10,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedade import kernels
-from fedade.core.normalisation import Mixed, PassContext, making_pass
+from fedade.core.normalisation import (
+    BySampleMoments,
+    Mixed,
+    PassContext,
+    SampleMoments,
+    Statistics,
+    batch_statistics,
+    making_pass,
+)
 from fedade.kernels.native import chain
 from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
 from fedade.models.image import BasicBlock, GlobalAverage
@@ -105,3 +114,40 @@ def test_values_under_statistics_that_follow_the_batch(on_lanes: None, shortcut:
 
     expected, found = values(None), values(material(shortcut)[0].plan)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@dataclass(frozen=True)
+class BatchIn(BySampleMoments):
+    """The batch's statistics in some layers."""
+
+    layers: frozenset[str]
+    asked: list[str] = field(default_factory=list)
+
+    def looks_at(self, layer: str) -> bool:
+        return layer in self.layers
+
+    def statistics(self, layer: str, inputs: Tensor | SampleMoments, deployed: Statistics) -> Statistics:
+        self.asked.append(layer)
+        if not isinstance(inputs, SampleMoments):
+            return batch_statistics(inputs) if self.looks_at(layer) else deployed
+        mean, square = inputs.values.mean(1)
+        return Statistics(mean, square - mean.square())
+
+
+@pytest.mark.parametrize(
+    ("shortcut", "places"), [("A", (0,)), ("B", ()), ("B", (1, 2)), ("ours", (-1,)), ("ours", (-2, 0))]
+)
+def test_layers_that_nobody_looks_at_are_fused(on_lanes: None, shortcut: str, places: tuple[int, ...]) -> None:
+    body, own, images = material(shortcut)
+
+    def values(plan: TracedPass | None, looked_at: frozenset[str]) -> tuple[Tensor, list[str]]:
+        body.plan = plan
+        strategy = BatchIn(looked_at)
+        with making_pass(PassContext(strategy)), torch.no_grad():
+            return vmap(lambda weights, batch: functional_call(body, weights, (batch,)))(own, images), strategy.asked
+
+    plan, (_, names) = body.plan, values(None, frozenset())
+    looked_at = frozenset(names[place] for place in places)
+    (found, asked), (expected, _) = values(plan, looked_at), values(None, looked_at)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert sorted(asked) == sorted(looked_at)

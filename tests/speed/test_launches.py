@@ -9,17 +9,28 @@ pytest.importorskip("triton")
 
 LAYERS = 19
 """Normalised ones of a ResNet-20."""
+SHORTCUTS = 2
+"""Of these between its stages."""
 
 
 def test_only_kernels_of_ours_are_launched_for_each_layer():
     found = launches("import:speed.networks:resnet20", clients=3).launches
-    assert found.total() < 1000
+    assert found.total() < 830
     ours = {name: sum(count for (_, known), count in found.items() if known == name) for name in ("_correct", "_scale")}
-    assert ours == {"_correct": 3 * LAYERS, "_scale": 2 * LAYERS}, (
-        "two passes, and what the first says to another prior"
+    assert ours == {"_correct": 3 * LAYERS, "_scale": 3 * LAYERS}, (
+        "two passes, and what the first says to another prior; and the one that scores before"
     )
     of_method = {key: count for key, count in found.items() if key[0].startswith(("methods", "parts", "maths"))}
     assert max(of_method.values()) < LAYERS
+
+
+def test_products_leave_the_moments_that_a_correction_asks_for():
+    found = launches("import:speed.networks:resnet20", clients=3, size=32)
+    names = {name for _, name in found.launches}
+    assert {"window_product", "row_product", "sums_of_rows"} <= names
+    assert "_moments" not in names, "no image is read again for them"
+    folds = sum(count for (_, name), count in found.launches.items() if name == "fold_kernel")
+    assert folds == 3 * (1 + SHORTCUTS), "all layers of a pass at once, but for those without a normalisation"
 
 
 def test_parameters_of_all_layers_are_folded_and_unfolded_at_once():

@@ -58,6 +58,26 @@ class ByMoments(ABC):
         """As any strategy."""
 
 
+class SampleMoments(NamedTuple):
+    """Mean and mean square of every sample's channels, instead of a layer's input itself."""
+
+    values: Tensor
+    """`[2, n, channels]`"""
+
+
+class BySampleMoments(ABC):
+    """A strategy that looks at no more than the moments of every sample, which the product before a layer may then
+    leave in passing; and at those of some layers only: the others stay as deployed, and can be fused."""
+
+    @abstractmethod
+    def looks_at(self, layer: str) -> bool:
+        """Whether a layer's statistics depend on its inputs, or it wants to see their moments."""
+
+    @abstractmethod
+    def statistics(self, layer: str, inputs: Tensor | SampleMoments, deployed: Statistics) -> Statistics:
+        """As any strategy."""
+
+
 def batch_statistics(inputs: Tensor | InputMoments) -> Statistics:
     """Statistics of one batch `[n, channels, ...]`, over all axes but the channels."""
     if isinstance(inputs, InputMoments):

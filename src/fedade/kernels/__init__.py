@@ -26,9 +26,9 @@ from fedade.kernels.reference import Affine
 
 __all__ = [
     "Affine", "CorrectedLayer", "Correcting", "CorrectionRule", "HeadPlaces", "Heads", "Layer", "absolute_iterations",
-    "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "corrected_layer", "fused_layers",
-    "layer_norm", "mapped", "measured", "mixture_weights", "normalised", "normalised_pixels", "own_statistics",
-    "packed_weights", "runs_fused", "stepped",
+    "attends", "attention", "channel_moments", "compile_side_by_side", "convolved", "convolved_and_measured",
+    "corrected_layer", "fused_layers", "known_statistics", "layer_norm", "mapped", "measured", "mixture_weights",
+    "normalised", "normalised_pixels", "own_statistics", "packed_weights", "ready_weights", "runs_fused", "stepped",
 ]  # fmt: skip
 
 SWITCH = "FEDADE_TRITON"
@@ -85,6 +85,15 @@ def packed_weights(weights: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Te
     return copies
 
 
+def ready_weights(layers: Sequence[Layer], weights: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor | None]:
+    """Weights of convolutions as `convolved_and_measured` wants them for images of such a dtype, those of many layers
+    in one launch; nothing where that is of no use."""
+    if not weights or dtype not in DTYPES or not _runs_triton(weights[0]) or torch.is_grad_enabled():
+        return [None] * len(weights)
+    ready: list[Tensor | None] = _module("measured_lanes").ready_weights(layers, weights, dtype)
+    return ready
+
+
 def convolved(
     images: Tensor, weights: Tensor, stride: int, tf32: bool = False, groups: int = 1, dilation: int = 1
 ) -> Tensor:
@@ -99,6 +108,20 @@ def convolved(
     if images.device.type == "cpu" and len(weights) % calls.CHANNELS == 0 and not mapped():
         images = calls.by_pixel(images)  # as the compiled convolutions after it want them
     return reference.convolution(images, weights, layer)
+
+
+def convolved_and_measured(
+    layer: Layer, images: Tensor, weights: Tensor, bias: Tensor | None, tf32: bool = False, ready: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """A convolution and a bias, and the `channel_moments` of what it gives: on a GPU the product leaves them, so that
+    its output is not read for them. `ready` is what `ready_weights` has made of the weights, if it was asked."""
+    if images.dtype in DTYPES and _runs_triton(images) and not torch.is_grad_enabled():
+        precision, lanes = "tf32" if tf32 else "float32", _module("measured_lanes")
+        found: tuple[Tensor, Tensor] | None = lanes.measured_layer(layer, images, weights, bias, precision, ready)
+        if found is not None:
+            return found
+    result = fused_layers([layer], [images], [weights], [bias], tf32)
+    return result, channel_moments(result)
 
 
 def channel_moments(images: Tensor) -> Tensor:
@@ -214,15 +237,29 @@ def own_statistics(
     moments: Tensor,
     common: tuple[Tensor, Tensor],
     usual: Tensor,
+    earlier: Tensor | None,
     rule: tuple[float, float],
-    plainly: Callable[[], tuple[Tensor, Tensor]],
-) -> tuple[Tensor, Tensor]:
-    """What each sample's statistics follow from, `[2, 2, channels]`, and these, `[2, n, channels]`, by moments of the
-    samples of one client: one kernel on a GPU; elsewhere, and where it cannot, as it is written `plainly`."""
+    plainly: Callable[[], tuple[Tensor, Tensor, Tensor]],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What each sample's statistics follow from, `[2, 2, channels]`, these, `[2, n, channels]`, and how much samples
+    differ, in this layer or an `earlier` one, by moments of the samples of one client: one kernel on a GPU; elsewhere,
+    and where it cannot, as it is written `plainly`."""
     exact = all(tensor.dtype is torch.float32 for tensor in (moments, *common, usual))
     if not exact or len(common[0]) > MOST_CHANNELS or not _runs_triton(moments) or torch.is_grad_enabled():
         return plainly()
-    fused: tuple[Tensor, Tensor] = _module("correction_lanes").own_statistics(moments, common, usual, *rule)
+    fused: tuple[Tensor, Tensor, Tensor] = _module("own_lanes").own_statistics(moments, common, usual, earlier, *rule)
+    return fused
+
+
+def known_statistics(
+    moments: Tensor, share: Tensor, variance: Tensor, least_variance: float, plainly: Callable[[], Tensor]
+) -> Tensor:
+    """Each sample's statistics, `[2, n, channels]`, by its moments and what they follow from, `[2, 2, channels]`; of
+    one client, as above."""
+    exact = all(tensor.dtype is torch.float32 for tensor in (moments, share, variance))
+    if not exact or not _runs_triton(moments) or torch.is_grad_enabled():
+        return plainly()
+    fused: Tensor = _module("own_lanes").known_statistics(moments, share, variance, least_variance)
     return fused
 
 

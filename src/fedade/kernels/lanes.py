@@ -18,6 +18,7 @@ from fedade.kernels.backward import layer_gradients
 from fedade.kernels.folding_lanes import Folded, LayerParameters, folded, unfolded
 from fedade.kernels.launch import Epilogue, convolve, room_of_output
 from fedade.kernels.layer import Layer
+from fedade.kernels.measured_products import measured_convolution
 from fedade.kernels.packing import packed_copies
 from fedade.kernels.reference import Affine, dense_weights
 
@@ -39,6 +40,8 @@ class Plan:
     eps: tuple[float, ...]
     packed: bool = False
     """Whether it is given copies of its weights, packed and in the precision of its images, behind the parameters."""
+    measured: bool = False
+    """Whether moments of the last layer's output are wanted, which then is a convolution and a bias alone."""
 
     def __post_init__(self) -> None:
         used = {tensor for layer in self.layers for tensor in (layer.source, layer.residual)}
@@ -79,7 +82,7 @@ def fused_layers(
     """What the last layer gives for one client and images `[samples, channels, height, width]`. `packed` are copies of
     the weights in the precision of the images, if somebody has made them: see `packed_weights`."""
     padding = [-image.shape[1] % CHANNEL_MULTIPLE for image in inputs]
-    images = [_padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
+    images = [padded(image.permute(0, 2, 3, 1), pad)[None] for image, pad in zip(inputs, padding, strict=True)]
     dense = [
         weight if layer.dense else dense_weights(weight, layer) for layer, weight in zip(layers, weights, strict=True)
     ]
@@ -124,7 +127,7 @@ class PackedWeights(Function):
 
 class LayerChain(Function):
     """Inputs and parameters in; the result, then what gradients need: layers' outputs, what gelus were given, and
-    packed weights."""
+    packed weights; or its moments `[lanes, samples, 2, channels]`."""
 
     @staticmethod
     def forward(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -146,6 +149,9 @@ class LayerChain(Function):
                 befores.append(room_of_output(images[layer.source], weight, layer.stride))
             before = befores[-1] if plan.kept and layer.gelu else None
             residual = None if layer.residual is None else images[layer.residual]
+            if plan.measured:
+                output, moments = measured_convolution(images[layer.source], weight, layer.stride, bias, plan.precision)
+                return output, moments.permute(1, 2, 0, 3)
             epilogue = Epilogue(bias, residual, rectified=layer.relu, gelu=layer.gelu, before=before)
             images.append(convolve(images[layer.source], weight, layer.stride, epilogue, plan.precision))
             for unused in () if plan.kept else plan.unused_after(index):
@@ -187,7 +193,7 @@ class LayerChain(Function):
             return mapped_again(batch, LayerChain.apply(plan, *as_lanes(batch, dims, tensors)))
         images = [_samples(tensor, dim, batch) for tensor, dim in zip(tensors, dims[:inputs], strict=False)]
         results = LayerChain.apply(plan, *images, *tensors[inputs:])
-        count = len(plan.layers) + len(plan.gelus) if plan.kept else 1
+        count = len(plan.layers) + len(plan.gelus) if plan.kept else 1 + plan.measured
         images, packed = results[:count], results[count:]
         outputs = tuple(image.reshape(len(image), batch, -1, *image.shape[2:]) for image in images)
         return (*outputs, *packed), (1,) * len(outputs) + (None,) * len(packed)
@@ -239,7 +245,7 @@ class LayerChainGradient(LaneGradient):
         return mapped_again(info.batch_size, results)
 
 
-def _padded(tensor: Tensor, padding: int) -> Tensor:
+def padded(tensor: Tensor, padding: int) -> Tensor:
     """With so many more channels of zeros."""
     return F.pad(tensor, (0, padding)) if padding else tensor
 

@@ -4,6 +4,7 @@ Weights are packed, `[lanes, outputs, kernel, kernel, channels]`, in the dtype o
 shared by all lanes.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,9 @@ class Epilogue:
     rectified: bool = False
     gelu: bool = False
     before: Tensor | None = None
+    moments: Tensor | None = None
+    """Takes what pieces of images add to mean and mean square of a sample's channels: `[2, lanes, samples, pieces,
+    channels]`."""
 
     @property
     def plain(self) -> bool:
@@ -73,17 +77,29 @@ def convolve(
     """Convolution of images with padding `kernel // 2`."""
     channels, kernel = weights.shape[1:3]
     source = image_of(images)
-    if tiling is None and epilogue.plain:
-        tiling = walk(forward_window(source, channels, kernel, stride, OUTPUTS), images.element_size())
-    if tiling is None:
-        tiling = product_tiling(source.channels, channels, stride, images.element_size())
-        if epilogue.gelu:
-            tiling = replace(tiling, groups=min(MOST_GROUPS_OF_GELU, tiling.groups))
+    tiling = tiling or forward_tiling(source, channels, kernel, stride, epilogue, images.element_size())
     window = forward_window(source, channels, kernel, stride, tiling.outputs)
     output = _empty_output(images, weights, window)
     strides = (kernel * kernel * source.channels, 1, source.channels)
     _launch_product(images, weights, strides, output, window, epilogue, FORWARD_PRECISION[precision], tiling)
     return output
+
+
+def forward_tiling(
+    source: Image, channels: int, kernel: int, stride: int, epilogue: Epilogue, bytes_each: int
+) -> Tiling | Walk:
+    walking = walk(forward_window(source, channels, kernel, stride, OUTPUTS), bytes_each) if epilogue.plain else None
+    tiling = product_tiling(source.channels, channels, stride, bytes_each)
+    if epilogue.gelu:
+        tiling = replace(tiling, groups=min(MOST_GROUPS_OF_GELU, tiling.groups))
+    return walking or tiling
+
+
+def piece_of(window: Window, tiling: Tiling | Walk) -> int:
+    """How many groups of a block are of one image, however it lies in the block."""
+    if isinstance(tiling, Walk):
+        return math.gcd(window.group_columns, tiling.sequences)
+    return math.gcd(window.groups, tiling.groups)
 
 
 def room_of_output(images: Tensor, weights: Tensor, stride: int) -> Tensor:
@@ -204,13 +220,16 @@ def _launch_product(
         "TAP_STRIDE": weight_strides[2],
         "RECTIFIED": epilogue.rectified,
     }
+    moments = epilogue.moments
+    steps = [*lane_steps, 0 if moments is None else moments.stride(0)]
+    taps["PIECE"] = 1 if moments is None else piece_of(window, tiling)
     if isinstance(tiling, Walk):
-        launch_rows(tiling, window, output, (source, weights, epilogue.bias, *given), lane_steps, **taps)
+        launch_rows(tiling, window, output, moments, (source, weights, epilogue.bias, *given), steps, **taps)
         return
     groups = samples * window.groups
     tiles = _blocks(groups, tiling.groups) * window.phases * _blocks(window.breadth, tiling.breadth)
     launch(window_product, tiles, lanes)(
-        *(source, weights, epilogue.bias, *given, epilogue.before, output, groups, tiles, *lane_steps),
+        *(source, weights, epilogue.bias, *given, epilogue.before, output, moments, groups, tiles, *steps),
         **_shape_of(window),
         **taps,
         KERNEL=window.kernel,

@@ -23,9 +23,10 @@ def _normal_law(value):
     return tl.where(value < 0, beyond, 1.0 - beyond), density
 
 
-@triton.jit(do_not_specialize=["groups", "tiles"])
+@triton.jit(do_not_specialize=["groups", "tiles", "moment_step"])
 def window_product(
-    source, weights, bias, residual, gate, before, output, groups, tiles, source_lane, weights_lane, bias_lane,
+    source, weights, bias, residual, gate, before, output, moments, groups, tiles, source_lane, weights_lane, bias_lane,
+    moment_step,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, OUTPUT_HEIGHT: tl.constexpr,
     OUTPUT_WIDTH: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr, KERNEL: tl.constexpr, PHASES: tl.constexpr,
     OUTPUTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP_ROWS: tl.constexpr,
@@ -33,13 +34,16 @@ def window_product(
     COLUMN_OFFSET: tl.constexpr, ROW_TAP: tl.constexpr, ROW_TAP_STEP: tl.constexpr, COLUMN_TAP: tl.constexpr,
     COLUMN_TAP_STEP: tl.constexpr, COLUMN_TAP_OUTPUT: tl.constexpr, OUTPUT_CHANNEL_STRIDE: tl.constexpr,
     CHANNEL_STRIDE: tl.constexpr, TAP_STRIDE: tl.constexpr, RESIDUAL_STEP: tl.constexpr, RECTIFIED: tl.constexpr,
-    GELU: tl.constexpr, PRECISION: tl.constexpr, BLOCK_GROUPS: tl.constexpr, BLOCK_BREADTH: tl.constexpr,
-    BLOCK_DEPTH: tl.constexpr,
+    GELU: tl.constexpr, PRECISION: tl.constexpr, PIECE: tl.constexpr, BLOCK_GROUPS: tl.constexpr,
+    BLOCK_BREADTH: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
     """output = relu(windows(source) @ weights + bias + residual), or that sum where gate > 0. With a gelu instead, the
     sum is stored before it if asked for, and a gate is what the gelu was given, by whose slope the sum is multiplied.
 
     With a step, the residual has but every RESIDUAL_STEP-th row and column of the output, and is zero in between.
+
+    moments[0, lane, piece] is what PIECE groups of an image add to the mean of what is stored, and moments[1] what they
+    add to that of its squares.
     """
     BREADTH: tl.constexpr = OUTPUTS * OUTPUT_CHANNELS
     STRETCH: tl.constexpr = COLUMNS * CHANNELS
@@ -131,7 +135,16 @@ def window_product(
             product *= share + given * density * 0.3989422804014327
         else:
             product = tl.where(given > 0, product, 0.0)
-    tl.store(output + places, product.to(output.dtype.element_ty), mask=kept)
+    stored = product.to(output.dtype.element_ty)
+    tl.store(output + places, stored, mask=kept)
+    if moments is not None:
+        PIECES: tl.constexpr = BLOCK_GROUPS // PIECE
+        exact = tl.reshape(tl.where(kept, stored.to(tl.float32), 0.0), (PIECES, PIECE, BLOCK_BREADTH))
+        piece = group_tile * PIECES + tl.arange(0, PIECES)
+        at = moments + (lane * (groups // PIECE) + piece)[:, None] * BREADTH + number[None, :]
+        there = (piece < groups // PIECE)[:, None] & (number < BREADTH)[None, :]
+        tl.store(at, tl.sum(exact, axis=1) / (OUTPUT_HEIGHT * OUTPUT_WIDTH), mask=there)
+        tl.store(at + moment_step, tl.sum(exact * exact, axis=1) / (OUTPUT_HEIGHT * OUTPUT_WIDTH), mask=there)
 
 
 @triton.jit(do_not_specialize=["groups", "groups_per_split", "splits"])

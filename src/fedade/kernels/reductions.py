@@ -23,3 +23,18 @@ def sums_of_pieces(
         result += tl.load(rows + places, mask=mask, other=0.0).to(tl.float32)
     place = (lane * pieces + piece) * CHANNELS
     tl.store(sums + place + channel, tl.sum(result, axis=0), mask=channel < CHANNELS)
+
+
+@triton.jit(do_not_specialize=["number"])
+def sums_of_rows(
+    values, sums, number, ROWS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr
+):  # fmt: skip
+    """Of every ROWS rows of CHANNELS numbers their sum: so short ones that a program sees to BLOCK numbers of sums."""
+    entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    first = entry // CHANNELS * (ROWS * CHANNELS) + entry % CHANNELS
+    result = tl.zeros((AT_ONCE, BLOCK), dtype=tl.float32)
+    for begin in range(0, ROWS, AT_ONCE):
+        row = begin + tl.arange(0, AT_ONCE)[:, None]
+        mask = (row < ROWS) & (entry < number)[None, :]
+        result += tl.load(values + first[None, :] + row * CHANNELS, mask=mask, other=0.0)
+    tl.store(sums + entry, tl.sum(result, axis=0), mask=entry < number)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedade.kernels.geometry import Window
+from fedade.kernels.geometry import Image, Window
 from fedade.kernels.grids import launch
 
 OUTPUTS = 2
@@ -44,17 +44,30 @@ def walk(window: Window, bytes_each: int) -> Walk | None:
     return Walk() if plain and small and window.output.width % OUTPUTS == 0 else None
 
 
+def strips_of(cut: Walk, lanes: int, samples: int, image: Image) -> tuple[int, int]:
+    """How many strips of rows so many outputs are cut into, and of how many rows."""
+    blocks = -(-(samples * image.width // OUTPUTS) // cut.sequences)
+    rows = MOST_ROWS if lanes * blocks * image.height >= MANY_PROGRAMS * MOST_ROWS else ROWS
+    return -(-image.height // rows), rows
+
+
 def launch_rows(
-    cut: Walk, window: Window, output: Tensor, others: Sequence[Tensor | None], lane_steps: Sequence[int], **told: Any
+    cut: Walk,
+    window: Window,
+    output: Tensor,
+    moments: Tensor | None,
+    others: Sequence[Tensor | None],
+    steps: Sequence[int],
+    **told: Any,
 ) -> None:
-    """`others` are source, weights, bias, residual and gate; `lane_steps` those of the first three."""
+    """`others` are source, weights, bias, residual and gate; `steps` lead from lane to lane of the first three, and
+    from moment to moment."""
     lanes, samples, height, width, channels = output.shape
     sequences = samples * width // OUTPUTS
     blocks = -(-sequences // cut.sequences)
-    rows = MOST_ROWS if lanes * blocks * height >= MANY_PROGRAMS * MOST_ROWS else ROWS
-    strips = -(-height // rows)
+    strips, rows = strips_of(cut, lanes, samples, window.output)
     launch(row_product, strips, blocks, lanes)(
-        *(*others, output, sequences, blocks, strips, *lane_steps),
+        *(*others, output, moments, sequences, blocks, strips, *steps),
         HEIGHT=height,
         WIDTH=width,
         CHANNELS=window.source.channels,
@@ -68,16 +81,18 @@ def launch_rows(
     )
 
 
-@triton.jit(do_not_specialize=["sequences", "blocks", "strips"])
+@triton.jit(do_not_specialize=["sequences", "blocks", "strips", "moment_step"])
 def row_product(
-    source, weights, bias, residual, gate, output, sequences, blocks, strips, source_lane, weights_lane, bias_lane,
+    source, weights, bias, residual, gate, output, moments, sequences, blocks, strips, source_lane, weights_lane,
+    bias_lane, moment_step,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, OUTPUT_CHANNELS: tl.constexpr,
     OUTPUTS: tl.constexpr, ROW_TAP: tl.constexpr, ROW_TAP_STEP: tl.constexpr, COLUMN_TAP: tl.constexpr,
     COLUMN_TAP_STEP: tl.constexpr, COLUMN_TAP_OUTPUT: tl.constexpr, OUTPUT_CHANNEL_STRIDE: tl.constexpr,
-    CHANNEL_STRIDE: tl.constexpr, TAP_STRIDE: tl.constexpr, RECTIFIED: tl.constexpr, ROWS: tl.constexpr,
-    SEQUENCES: tl.constexpr,
+    CHANNEL_STRIDE: tl.constexpr, TAP_STRIDE: tl.constexpr, RECTIFIED: tl.constexpr, PIECE: tl.constexpr,
+    ROWS: tl.constexpr, SEQUENCES: tl.constexpr,
 ):  # fmt: skip
-    """output = relu(windows(source) @ weights + bias + residual), or that sum where gate > 0."""
+    """output = relu(windows(source) @ weights + bias + residual), or that sum where gate > 0. Moments are those of
+    `fedade.kernels.products`, a piece that of PIECE sequences in a strip."""
     BREADTH: tl.constexpr = OUTPUTS * OUTPUT_CHANNELS
     STRETCH: tl.constexpr = (OUTPUTS + 2) * CHANNELS
     GROUPS: tl.constexpr = WIDTH // OUTPUTS
@@ -117,6 +132,8 @@ def row_product(
     nothing = tl.zeros((SEQUENCES, BREADTH), dtype=tl.float32)
     here = nothing  # of the output at the row that is read: what the row above it gave
     above = nothing  # of the output one row higher: what it lacks is this row
+    sums = nothing
+    squares = nothing
     for row in range(begin - 1, end + 1):
         rows = row + tl.zeros((SEQUENCES,), dtype=tl.int32)  # one truth is no mask of many numbers to all of Triton
         left = tl.load(
@@ -135,4 +152,20 @@ def row_product(
             product = tl.maximum(product, 0.0)
         if gate is not None:
             product = tl.where(tl.load(gate + place, mask=kept, other=0.0) > 0, product, 0.0)
-        tl.store(output + place, product.to(output.dtype.element_ty), mask=kept)
+        stored = product.to(output.dtype.element_ty)
+        tl.store(output + place, stored, mask=kept)
+        if moments is not None:
+            exact = tl.where(kept, stored.to(tl.float32), 0.0)
+            sums += exact
+            squares += exact * exact
+    if moments is not None:
+        PIECES: tl.constexpr = SEQUENCES // PIECE
+        OF_IMAGE: tl.constexpr = GROUPS // PIECE
+        piece = block * PIECES + tl.arange(0, PIECES)
+        strip_of_image = (lane * (sequences // GROUPS) + piece // OF_IMAGE) * strips + strip
+        at = moments + (strip_of_image * OF_IMAGE + piece % OF_IMAGE)[:, None] * BREADTH + number[None, :]
+        there = (piece < sequences // PIECE)[:, None] & (number < BREADTH)[None, :]
+        sums = tl.sum(tl.reshape(sums, (PIECES, PIECE, BREADTH)), axis=1)
+        squares = tl.sum(tl.reshape(squares, (PIECES, PIECE, BREADTH)), axis=1)
+        tl.store(at, sums / (HEIGHT * WIDTH), mask=there)
+        tl.store(at + moment_step, squares / (HEIGHT * WIDTH), mask=there)

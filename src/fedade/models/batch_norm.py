@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedade.core.normalisation import ByMoments, InputMoments, Statistics, current_pass
+from fedade.core.normalisation import ByMoments, BySampleMoments, InputMoments, SampleMoments, Statistics, current_pass
 from fedade.kernels import Affine, measured, normalised, runs_fused
 
 
@@ -39,11 +39,14 @@ class BatchNorm(nn.Module):
         """What it does with the statistics that it was deployed with."""
         return Affine(self.weight, self.bias, self.running_mean, self.running_var, self.eps)
 
-    def begun(self, inputs: Tensor) -> tuple[Tensor, Affine]:
-        """The inputs, to be read instead of those given, and what is done to them in this pass; asks the strategy."""
+    def begun(self, inputs: Tensor, sample_moments: Tensor | None = None) -> tuple[Tensor, Affine]:
+        """The inputs, to be read instead of those given, and what is done to them in this pass; asks the strategy,
+        which is told their moments if they are known and all that it wants."""
         deployed = Statistics(self.running_mean, self.running_var)
         strategy = current_pass().normalisation
-        if isinstance(strategy, ByMoments) and inputs.ndim == 4 and runs_fused(inputs):
+        if isinstance(strategy, BySampleMoments) and sample_moments is not None:
+            statistics = strategy.statistics(self.layer, SampleMoments(sample_moments), deployed)
+        elif isinstance(strategy, ByMoments) and inputs.ndim == 4 and runs_fused(inputs):
             inputs, mean, variance = measured(inputs, whole=not strategy.of_samples)
             moments = InputMoments(mean, variance, len(inputs), inputs[0, 0].numel())
             statistics = strategy.statistics(self.layer, moments, deployed)

@@ -14,8 +14,17 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
-from fedade.core.normalisation import Frozen, current_pass
-from fedade.kernels import Affine, Layer, convolved, fused_layers, layer_norm, runs_fused
+from fedade.core.normalisation import BySampleMoments, Frozen, current_pass
+from fedade.kernels import (
+    Affine,
+    Layer,
+    convolved,
+    convolved_and_measured,
+    fused_layers,
+    layer_norm,
+    ready_weights,
+    runs_fused,
+)
 from fedade.models.batch_norm import applied
 from fedade.models.recognising import RecognisedLayer
 
@@ -69,9 +78,33 @@ class FusedChain:
         self, module: nn.Module, values: dict[fx.Node, Any], packed: Mapping[fx.Node, Tensor] | None = None
     ) -> Tensor:
         """`packed` are the weights of products of tokens in the precision of the pass, by the layers' outputs."""
+        asked = set[fx.Node]() if self.of_tokens else self._asked(module)
+        if asked:
+            return self._one_by_one(module, {node: values[node] for node in self.reads()}, asked)
+        return self._at_once(module, values, packed)
+
+    def _asked(self, module: nn.Module) -> set[fx.Node]:
+        """Outputs of the layers whose inputs the strategy of the pass is to be shown."""
+        strategy = current_pass().normalisation
+        if isinstance(strategy, Frozen):
+            return set()
+        if not isinstance(strategy, BySampleMoments):
+            return {layer.output for layer in self.layers}
+        norms = {layer.output: layer.weights.apart(module)[2] for layer in self.layers}
+        return {output for output, norm in norms.items() if norm is not None and strategy.looks_at(norm.layer)}
+
+    @cached_property
+    def _ends(self) -> dict[int, "FusedChain"]:
+        return {}
+
+    def _after(self, number: int) -> "FusedChain":
+        """The layers after so many of them."""
+        return self._ends.setdefault(number, FusedChain(self.layers[number:]))
+
+    def _at_once(
+        self, module: nn.Module, values: Mapping[fx.Node, Any], packed: Mapping[fx.Node, Tensor] | None = None
+    ) -> Tensor:
         precision, (given, layers) = current_pass().precision, self._numbered
-        if not self.of_tokens and not isinstance(current_pass().normalisation, Frozen):
-            return self._one_by_one(module, {node: values[node] for node in given})
         images = [values[node].to(torch.bfloat16) if precision == "bf16" else values[node] for node in given]
         shape = images[0].shape
         if self.of_tokens and not runs_fused(images[0]):
@@ -95,9 +128,16 @@ class FusedChain:
             values[layer.output] = result.relu() if layer.relu else F.gelu(result) if layer.gelu else result
         return values[self.output]
 
-    def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor]) -> Tensor:
-        """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph."""
+    def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor], asked: set[fx.Node]) -> Tensor:
+        """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph. On a
+        GPU the layers that nobody asks for are fused, and those after the others are run at once."""
+        fused = runs_fused(next(iter(values.values())))
+        by_samples = fused and isinstance(current_pass().normalisation, BySampleMoments)
+        number = 1 + max(place for place, layer in enumerate(self.layers) if layer.output in asked or not fused)
+        first = {layer.output for layer in self.layers[:number]}
         precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
+
+        read_as = torch.bfloat16 if precision == "bf16" else next(iter(values.values())).dtype
 
         def read(node: fx.Node) -> Tensor:
             uses[node] -= 1
@@ -105,27 +145,48 @@ class FusedChain:
             return value.to(torch.bfloat16) if precision == "bf16" else value
 
         def convolution(
-            layer: RecognisedLayer, weight: Tensor, bias: Tensor | None, added: Tensor | None = None, relu: bool = False
+            layer: RecognisedLayer,
+            weight: Tensor,
+            bias: Tensor | None,
+            affine: Affine | None = None,
+            added: Tensor | None = None,
+            relu: bool = False,
         ) -> Tensor:
             images, tf32 = [read(layer.source)], precision == "tf32"
-            if bias is None and added is None and not relu:
+            if bias is None and affine is None and added is None and not relu:
                 return convolved(images[0], weight, layer.stride, tf32, layer.groups, layer.dilation)
             one = Layer(0, layer.stride, None if added is None else 1, relu, layer.groups, layer.dilation)
             images += [] if added is None else [added]
-            return fused_layers([one], images, [weight], [bias], tf32=tf32)
+            return fused_layers([one], images, [weight], [bias], tf32, [affine])
 
+        ready = self._ready(module, asked, read_as) if by_samples else {}
         begun: dict[fx.Node, tuple[Tensor, Affine]] = {}
         for layer, ends in self._in_order:
+            if layer.output not in first:
+                continue
             added = None if layer.residual is None or not ends else read(layer.residual)
             if layer.output in begun:
                 values[layer.output] = applied(*begun.pop(layer.output), added, layer.relu)
                 continue
             weight, bias, norm = layer.weights.apart(module)
-            if norm is not None:
+            if norm is not None and by_samples and layer.output in asked:
+                alone = Layer(0, layer.stride, None, False, layer.groups, layer.dilation)
+                image, rounded = read(layer.source), ready[layer.output]
+                found = convolved_and_measured(alone, image, weight, bias, precision == "tf32", rounded)
+                begun[layer.output] = norm.begun(*found)
+            elif norm is not None and (layer.output in asked or not fused):
                 begun[layer.output] = norm.begun(convolution(layer, weight, bias))
             elif ends:
-                values[layer.output] = convolution(layer, weight, bias, added, layer.relu)
-        return values[self.output]
+                affine = None if norm is None else norm.deployed()
+                values[layer.output] = convolution(layer, weight, bias, affine, added, layer.relu)
+        return values[self.output] if number == len(self.layers) else self._after(number)._at_once(module, values)
+
+    def _ready(self, module: nn.Module, asked: set[fx.Node], dtype: torch.dtype) -> dict[fx.Node, Tensor | None]:
+        """Weights of the layers that are asked for as their products read them, made for all of them at once."""
+        layers = [layer for layer in self.layers if layer.output in asked]
+        weights = [layer.weights.apart(module)[0] for layer in layers]
+        found = ready_weights([layer.reading(0, None) for layer in layers], weights, dtype)
+        return {layer.output: weight for layer, weight in zip(layers, found, strict=True)}
 
 
 @dataclass(frozen=True)

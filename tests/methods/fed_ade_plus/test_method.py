@@ -7,7 +7,7 @@ from torch.func import vmap
 
 from fedade.maths.priors.reweighting import reweight
 from fedade.methods.fed_ade_plus.class_moments import layer_groups
-from fedade.methods.fed_ade_plus.corrected_normalisation import corrected_pass, no_own_statistics
+from fedade.methods.fed_ade_plus.corrected_normalisation import corrected_pass, own_by_name
 from fedade.methods.fed_ade_plus.method import FedAdePlus
 from fedade.parts.priors import deployed_probabilities
 
@@ -43,7 +43,7 @@ def test_reweighting_alone_corrects_the_deployed_model_by_the_prior(scenario_fac
 def test_corrected_statistics_are_kept_for_predictions(scenario_factory, correction):
     method = FedAdePlus(correction=correction, gradient_steps=False)
     deployment, inputs, shared, state, plan = observed(method, scenario_factory(kind="covariate", samples=30))
-    known = {**deployment.parameters, **no_own_statistics(deployment)}
+    known = {**deployment.parameters, **own_by_name(deployment, {})}
     moved = [name for name, value in state.statistics.items() if not torch.equal(value, known[name])]
     assert moved
     assert 0 < plan["trust"] <= 1

@@ -12,8 +12,9 @@ from fedade.methods.fed_ade_plus.class_moments import plain_layers, reference_mo
 from fedade.methods.fed_ade_plus.corrected_normalisation import (
     corrected_pass,
     deployed_statistics,
-    no_own_statistics,
     no_residuals,
+    own_by_name,
+    settled,
     settled_pass,
 )
 from fedade.methods.fed_ade_plus.method import FedAdePlus
@@ -44,14 +45,14 @@ USUAL = spread(moments_of(images(4000, 0)))
 
 
 def normalised(values):
-    _, (mean, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    mean, variance = of_samples(common_of(values), moments_of(values), USUAL).statistics
     return (values - mean.unsqueeze(-1)) / variance.unsqueeze(-1).sqrt()
 
 
 def test_samples_that_differ_as_usual_have_the_statistics_in_common():
     values = images(2000, 1)
-    share, (mean, variance) = of_samples(common_of(values), moments_of(values), USUAL)
-    assert (share.share == 0).all()
+    share, (mean, variance), _ = of_samples(common_of(values), moments_of(values), USUAL)
+    assert (share[1] == 0).all()
     common = common_of(values)
     torch.testing.assert_close(mean, common.mean.expand_as(mean))
     torch.testing.assert_close(variance, common.variance.expand_as(variance))
@@ -77,6 +78,21 @@ def test_the_order_of_samples_and_which_channels_lie_beside_does_not_matter():
     torch.testing.assert_close(some[1].mean, of_samples(common, moments, USUAL)[1].mean[:, places])
 
 
+def test_layers_judge_together_whether_samples_came_under_several_conditions():
+    """One channel in which samples differ by chance is not enough, unless an earlier layer has shown it."""
+    values = images(200, 3)
+    values[:, 0] += 0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1))
+    common, moments = common_of(values), moments_of(values)
+    assert own_moments(moments).var(-2)[0, 0] > 2 * own_statistics.DOUBT * USUAL[0, 0]
+    alone, after = (of_samples(common, moments, USUAL, earlier) for earlier in (None, torch.tensor(1.6)))
+    assert 1 < alone.difference < own_statistics.DOUBT
+    assert (alone.share[1] == 0).all()
+    assert alone.statistics.mean.equal(common.mean.expand(200, -1))
+    assert float(after.difference) == pytest.approx(1.6)
+    assert after.share[1, 0, 0] > 0.3
+    assert after.share[1, 0, 1:].max() < 0.3
+
+
 def test_a_channel_that_no_sample_moved_is_not_removed_by_the_first_that_does():
     values = images(100, 5)
     values[:, 0] = 0.0
@@ -86,7 +102,7 @@ def test_a_channel_that_no_sample_moved_is_not_removed_by_the_first_that_does():
 
 def test_variances_stay_positive_however_far_samples_are_apart():
     values = torch.cat([images(30, 6, scales=0.0), images(1, 7, scales=1000.0)])
-    _, (_, variance) = of_samples(common_of(values), moments_of(values), USUAL)
+    _, (_, variance), _ = of_samples(common_of(values), moments_of(values), USUAL)
     assert (variance > 0).all()
 
 
@@ -113,15 +129,24 @@ def found_in(deployment, inputs, each_sample):
     )
 
 
+def shares_of(deployment, statistics):
+    """Base and share of each layer, found in the one tensor that holds them all."""
+    layers = {layer: apart.shape[-1] for layer, apart in sample_spreads(deployment).items()}
+    parts = torch.split(statistics[own_statistics.NAME], [4 * channels for channels in layers.values()])
+    return {layer: part.view(2, 2, -1) for layer, part in zip(layers, parts, strict=True)}
+
+
 def test_only_layers_that_tell_no_classes_apart_have_them(mixed):
     deployment, inputs = mixed
     spreads = sample_spreads(deployment)
     assert spreads.keys() == plain_layers(deployment)
     found, without = (found_in(deployment, inputs, each_sample) for each_sample in (True, False))
-    first = no_own_statistics(deployment)
+    first = own_by_name(deployment, {})
     assert found.statistics.keys() == deployed_statistics(deployment).keys() | first.keys()
     assert without.statistics.keys() == deployed_statistics(deployment).keys()
-    assert any((found.statistics[name] > 0).any() for name in first if name.endswith("share"))
+    assert first.keys() == {own_statistics.NAME}
+    assert found.statistics[own_statistics.NAME].shape == first[own_statistics.NAME].shape
+    assert any((share > 0).any() for _, share in shares_of(deployment, found.statistics).values())
     assert not torch.allclose(found.logits, without.logits)
 
 
@@ -130,9 +155,34 @@ def test_a_pass_can_be_repeated_with_what_it_found(mixed):
     found = found_in(deployment, inputs, True)
     again = settled_pass(context(deployment, inputs), deployment.parameters, found.statistics, keeps_body=True)
     torch.testing.assert_close(again, found.logits, atol=1e-4, rtol=1e-3)
-    untouched = {**deployed_statistics(deployment), **no_own_statistics(deployment)}
+    untouched = {**deployed_statistics(deployment), **own_by_name(deployment, {})}
     source = settled_pass(context(deployment, inputs), deployment.parameters, untouched, keeps_body=True)
     torch.testing.assert_close(source, deployment.network.logits(deployment.parameters, inputs), atol=1e-4, rtol=1e-3)
+
+
+def test_a_layer_that_was_not_corrected_has_its_statistics_in_common(mixed):
+    deployment, inputs = mixed
+    layers = frozenset(list(sample_spreads(deployment))[:1])
+    found = corrected_pass(
+        deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, no_residuals(deployment),
+        each_sample=True,
+    )  # fmt: skip
+    first = shares_of(deployment, own_by_name(deployment, {}))
+    moved = {layer for layer, own in shares_of(deployment, found.statistics).items() if not own.equal(first[layer])}
+    assert moved == layers
+
+
+def test_each_layer_is_given_its_own_part_of_what_is_known(mixed):
+    deployment, inputs = mixed
+    found = found_in(deployment, inputs, True)
+    strategy, generator = settled(deployment, found.statistics), torch.Generator().manual_seed(0)
+    for layer, (base, share) in shares_of(deployment, found.statistics).items():
+        images = torch.randn(3, base.shape[-1], 4, 4, generator=generator)
+        deployed = Statistics(torch.zeros(base.shape[-1]), torch.full((base.shape[-1],), 1e-6))
+        mean, variance = strategy.statistics(layer, images, deployed)
+        torch.testing.assert_close(mean, base[0] + share[0] * images.mean((2, 3)))
+        expected = base[1] + share[1] * images.var((2, 3), correction=0)
+        torch.testing.assert_close(variance, expected.clamp(min=own_statistics.LEAST_VARIANCE * 1e-6))
 
 
 def test_a_client_scores_the_batch_that_it_observed_without_another_pass(mixed):
@@ -159,7 +209,7 @@ def test_one_sample_has_no_others_to_differ_from(mixed):
 
 def test_names_are_none_of_a_models(mixed):
     deployment, _ = mixed
-    assert not any(name.startswith(own_statistics.PREFIX) for name in deployment.parameters)
+    assert own_statistics.NAME not in deployment.parameters
 
 
 def test_a_sample_of_one_number_a_channel_has_no_variance_to_tell_its_condition_by():

@@ -31,7 +31,7 @@ from fedade.methods.fed_ade_plus.class_moments import (
 )
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer
-from fedade.methods.fed_ade_plus.own_statistics import OwnStatistics
+from fedade.methods.fed_ade_plus.own_statistics import OwnShare, OwnStatistics
 from fedade.parts.norm_layers import named_statistics
 
 FEATURE_BIAS = 8.0
@@ -89,7 +89,10 @@ def corrected_pass(
         network.classify(model, features),
         network.summarise(features),
         passed,
-        {**named_statistics(normalisation.found), **own_statistics.named(normalisation.own)},
+        {
+            **named_statistics(normalisation.found),
+            **(own_by_name(deployment, normalisation.own) if each_sample else {}),
+        },
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
         normalisation.remembered(layer_groups(deployment), past) if learns else past,
         normalisation.seen,
@@ -131,9 +134,12 @@ def _prepared(
     return PriorCorrected(groups, prior, layers, samples, doubt, spreads)
 
 
-def settled(statistics: Parameters) -> Normalisation:
+def settled(deployment: Deployment, statistics: Parameters) -> Normalisation:
     """How inputs are normalised with statistics that were found before."""
-    return OwnStatistics(statistics) if any(name.startswith(own_statistics.PREFIX) for name in statistics) else FROZEN
+    if own_statistics.NAME not in statistics:
+        return FROZEN
+    channels = {layer: spread.shape[-1] for layer, spread in sample_spreads(deployment).items()}
+    return OwnStatistics(statistics[own_statistics.NAME], channels)
 
 
 def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, keeps_body: bool) -> Tensor:
@@ -142,7 +148,9 @@ def settled_pass(ctx: ClientContext, model: Parameters, statistics: Parameters, 
     has_statistics = any(name in deployment.parameters for name in statistics)
     deployed_body = keeps_body and not has_statistics
     features = (
-        ctx.deployed_features() if deployed_body else ctx.own_features({**model, **statistics}, settled(statistics))
+        ctx.deployed_features()
+        if deployed_body
+        else ctx.own_features({**model, **statistics}, settled(deployment, statistics))
     )
     name = f"{FEATURES}.running_mean"
     if name in statistics:
@@ -161,14 +169,16 @@ def deployed_statistics(deployment: Deployment) -> dict[str, Tensor]:
     return {name: deployment.parameters[name] for name in names}
 
 
-def no_own_statistics(deployment: Deployment) -> dict[str, Tensor]:
-    """What samples have of their own before the first batch."""
-    known = deployment.parameters
-    common = {
-        layer: Statistics(known[f"{layer}.running_mean"], known[f"{layer}.running_var"])
-        for layer in sample_spreads(deployment)
+def own_by_name(deployment: Deployment, found: Mapping[str, OwnShare]) -> dict[str, Tensor]:
+    """What samples have of their own: nothing in layers where none was found, as before the first batch."""
+    known, layers = deployment.parameters, sample_spreads(deployment)
+    shares = {
+        layer: found[layer]
+        if layer in found
+        else own_statistics.none_own(Statistics(known[f"{layer}.running_mean"], known[f"{layer}.running_var"]))
+        for layer in layers
     }
-    return own_statistics.named({layer: own_statistics.none_own(each) for layer, each in common.items()})
+    return {own_statistics.NAME: own_statistics.joined(shares)} if layers else {}
 
 
 def no_residuals(deployment: Deployment, conditions: int = 1) -> Residuals:

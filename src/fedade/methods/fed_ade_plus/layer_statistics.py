@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedade import kernels
-from fedade.core.normalisation import Statistics
+from fedade.core.normalisation import BySampleMoments, SampleMoments, Statistics
 from fedade.kernels import CorrectedLayer, Correcting, CorrectionRule
 from fedade.methods.fed_ade_plus import class_moments, conditions, own_statistics
 from fedade.methods.fed_ade_plus.class_moments import Expected, LayerGroup
@@ -86,7 +86,7 @@ def corrected_layer(
 
 
 @dataclass(frozen=True)
-class PriorCorrected:
+class PriorCorrected(BySampleMoments):
     """Statistics of the batch, without what the prior explains, in the given layers; deployed ones in the others."""
 
     groups: Sequence[tuple[LayerGroup, Residual]]
@@ -101,6 +101,8 @@ class PriorCorrected:
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
     own: dict[str, OwnShare] = field(default_factory=dict)
+    differences: list[Tensor | None] = field(default_factory=list)
+    """How much more than usual samples differ, up to each layer in which they have statistics of their own."""
     residuals: dict[str, Residual] = field(default_factory=dict)
     """Residuals of the condition that this batch came in."""
     evidence: list[Evidence] = field(default_factory=list)
@@ -115,8 +117,11 @@ class PriorCorrected:
             for layer, knowledge in known_before(group, past, self.prior.to(past.size.dtype), self.samples).items()
         }
 
-    def statistics(self, layer: str, inputs: Tensor, deployed: Statistics) -> Statistics:
-        if not any(layer in group.channels for group, _ in self.groups):
+    def looks_at(self, layer: str) -> bool:
+        return any(layer in group.channels for group, _ in self.groups)
+
+    def statistics(self, layer: str, inputs: Tensor | SampleMoments, deployed: Statistics) -> Statistics:
+        if not self.looks_at(layer):
             return deployed
         moments = own_statistics.sample_moments(inputs)
         if layer in self.layers:
@@ -145,8 +150,11 @@ class PriorCorrected:
             self.evidence.append(Evidence(*new.heard, channels))
         if layer not in self.spreads:
             return self.found[layer]
-        self.own[layer], each = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer])
-        return each
+        earlier = self.differences[-1] if self.differences else None
+        samples = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer], earlier)
+        self.own[layer] = samples.share
+        self.differences.append(samples.difference)
+        return samples.statistics
 
     def _rule(self, group: LayerGroup, layer: str, channels_heard: int) -> CorrectionRule:
         number, first_channel = group.place(layer)

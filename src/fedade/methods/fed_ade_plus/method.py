@@ -148,7 +148,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
     def _first_statistics(self, deployment: Deployment) -> dict[str, Tensor]:
         if self.correction == "none":
             return {}
-        own = normalising.no_own_statistics(deployment) if self._knows_samples else {}
+        own = normalising.own_by_name(deployment, {}) if self._knows_samples else {}
         return {**normalising.deployed_statistics(deployment), **own}
 
     @property
@@ -168,7 +168,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             ctx.know_updated_features(
                 {**self._model(ctx, state), **corrected.statistics},
                 corrected.passed,
-                normalising.settled(corrected.statistics),
+                normalising.settled(deployment, corrected.statistics),
             )
         current, signals = self._measure.update(
             deployment, state.previous, corrected.logits.softmax(-1), corrected.features, ctx.key
