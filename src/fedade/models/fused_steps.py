@@ -78,17 +78,18 @@ class FusedChain:
         self, module: nn.Module, values: dict[fx.Node, Any], packed: Mapping[fx.Node, Tensor] | None = None
     ) -> Tensor:
         """`packed` are the weights of products of tokens in the precision of the pass, by the layers' outputs."""
-        asked = set[fx.Node]() if self.of_tokens else self._asked(module)
+        asked = set[fx.Node]() if self.of_tokens else self._asked(module, runs_fused(values[self.reads()[0]]))
         if asked:
             return self._one_by_one(module, {node: values[node] for node in self.reads()}, asked)
         return self._at_once(module, values, packed)
 
-    def _asked(self, module: nn.Module) -> set[fx.Node]:
-        """Outputs of the layers whose inputs the strategy of the pass is to be shown."""
+    def _asked(self, module: nn.Module, on_gpu: bool) -> set[fx.Node]:
+        """Outputs of the layers whose inputs the strategy of the pass is to be shown. On a CPU all of them
+        are: compiled convolutions take no chain that begins with several tensors, as one may after those asked for."""
         strategy = current_pass().normalisation
         if isinstance(strategy, Frozen):
             return set()
-        if not isinstance(strategy, BySampleMoments):
+        if not (on_gpu and isinstance(strategy, BySampleMoments)):
             return {layer.output for layer in self.layers}
         norms = {layer.output: layer.weights.apart(module)[2] for layer in self.layers}
         return {output for output, norm in norms.items() if norm is not None and strategy.looks_at(norm.layer)}
@@ -131,12 +132,11 @@ class FusedChain:
     def _one_by_one(self, module: nn.Module, values: dict[fx.Node, Tensor], asked: set[fx.Node]) -> Tensor:
         """The same where statistics depend on what a layer is shown: they are asked for in the order of the graph. On a
         GPU the layers that nobody asks for are fused, and those after the others are run at once."""
-        fused = runs_fused(next(iter(values.values())))
-        by_samples = fused and isinstance(current_pass().normalisation, BySampleMoments)
-        number = 1 + max(place for place, layer in enumerate(self.layers) if layer.output in asked or not fused)
+        on_gpu = runs_fused(next(iter(values.values())))
+        by_samples = on_gpu and isinstance(current_pass().normalisation, BySampleMoments)
+        number = 1 + max(place for place, layer in enumerate(self.layers) if layer.output in asked)
         first = {layer.output for layer in self.layers[:number]}
         precision, uses = current_pass().precision, Counter(node for layer in self.layers for node in layer.reads())
-
         read_as = torch.bfloat16 if precision == "bf16" else next(iter(values.values())).dtype
 
         def read(node: fx.Node) -> Tensor:
@@ -169,12 +169,12 @@ class FusedChain:
                 values[layer.output] = applied(*begun.pop(layer.output), added, layer.relu)
                 continue
             weight, bias, norm = layer.weights.apart(module)
-            if norm is not None and by_samples and layer.output in asked:
+            if norm is not None and layer.output in asked and by_samples:
                 alone = Layer(0, layer.stride, None, False, layer.groups, layer.dilation)
                 image, rounded = read(layer.source), ready[layer.output]
                 found = convolved_and_measured(alone, image, weight, bias, precision == "tf32", rounded)
                 begun[layer.output] = norm.begun(*found)
-            elif norm is not None and (layer.output in asked or not fused):
+            elif norm is not None and layer.output in asked:
                 begun[layer.output] = norm.begun(convolution(layer, weight, bias))
             elif ends:
                 affine = None if norm is None else norm.deployed()
