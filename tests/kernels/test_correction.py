@@ -49,14 +49,14 @@ def given_of(group, conditions, clients=(2, 3), samples=SAMPLES):
     return shown, prior, Residual(sizes, counts.clone())
 
 
-def corrections(group, doubt, apart=False):
+def corrections(group, doubt, apart=False, evenness=None):
     """What a batch leaves in all layers of one client, one after the other."""
     generator = torch.Generator().manual_seed(0)
     deployed = {name: torch.rand(2, size, generator=generator) + 0.5 for name, size in group.channels.items()}
 
     def corrected(shown, prior, past):
         spreads = dict(zip(group.channels, group.by_layer(group.moments.within), strict=True)) if apart else {}
-        strategy = PriorCorrected([(group, past)], prior, frozenset(group.channels), SAMPLES, doubt, spreads)
+        strategy = PriorCorrected([(group, past)], prior, frozenset(group.channels), SAMPLES, doubt, spreads, evenness)
         each = [
             strategy.corrected(layer, moments, Statistics(*deployed[layer]))
             for layer, moments in zip(group.channels, group.by_layer(shown), strict=True)
@@ -76,15 +76,15 @@ def corrections(group, doubt, apart=False):
     return corrected
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("apart", "evenness"), [(False, None), (True, None), (False, 1 / CLASSES)])
 @pytest.mark.parametrize("doubt", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("names", "recognises", "conditions"),
     [(tuple(CHANNELS), True, 3), (tuple(CHANNELS), True, 1), (("odd", "usual"), False, 1), ((FEATURES,), False, 1)],
 )
-def test_layers_are_corrected_as_step_by_step(monkeypatch, names, recognises, conditions, doubt, apart):
+def test_layers_are_corrected_as_step_by_step(monkeypatch, names, recognises, conditions, doubt, apart, evenness):
     group = group_of(names, recognises)
-    given, one = given_of(group, conditions), corrections(group, doubt, apart)
+    given, one = given_of(group, conditions), corrections(group, doubt, apart, evenness)
     everything = {}
     monkeypatch.setattr(importlib.import_module("fedade.kernels.own_lanes"), "MOST_SAMPLES", 8)
     for fused in (False, True):

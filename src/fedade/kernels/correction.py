@@ -41,6 +41,8 @@ class CorrectionRule(NamedTuple):
     """Of all layers that have spoken, this one included, for both moments."""
     samples: int
     """Of the batch."""
+    evenness: float | None
+    """Σ_k μ0_k² of the source prior, where the prior is a forecast."""
     samples_of_prior: float
     doubt: float
     new: float

@@ -14,6 +14,7 @@ from fedade.kernels.grids import launch, room
 from fedade.kernels.lanes import Dims, as_lanes, dense_lanes, lane_strides, mapped_again
 
 TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
+EPS = torch.finfo(torch.float32).eps
 TILE = 8192
 """Numbers of each moment that a program reads at a time."""
 NUM_COMMON = 3
@@ -41,6 +42,7 @@ class _Corrected(Function):
         given = Correcting(*own, *(tensor.contiguous() for tensor in tensors[-NUM_COMMON:]))
         conditions, channels = given.sizes.shape[1], given.mean.shape[-1]
         block = triton.next_power_of_2(channels)
+        even, unsure = (0.0, 0.0) if rule.evenness is None else (rule.evenness, 1 / max(1 - rule.evenness, EPS))
         shapes = (2, channels), (2, channels), (1, 2, channels), (1, 2, 1), (1, 2, 1), (2, conditions)
         results = tuple(room(given.moments, (lanes, *shape)) for shape in shapes)
         launch(_correct, lanes)(
@@ -49,8 +51,15 @@ class _Corrected(Function):
             *lane_strides(own),
             *(given.moments.stride(1), rule.first_channel, rule.layer, given.moments.shape[2], conditions),
             *(len(given.scarcity), given.within.shape[-1], given.samples.shape[-1], rule.channels_heard),
-            *(float(rule.samples), 1 / rule.samples_of_prior, rule.doubt, rule.new, rule.fewest_samples),
-            *(rule.least_variance, rule.recognises, channels, block, max(1, min(16, TILE // block))),
+            *(float(rule.samples), even, unsure, 1 / rule.samples_of_prior, rule.doubt, rule.new),
+            *(
+                rule.fewest_samples,
+                rule.least_variance,
+                rule.recognises,
+                channels,
+                block,
+                max(1, min(16, TILE // block)),
+            ),
             num_warps=min(16, max(1, block // 32)),
         )
         return results
@@ -79,7 +88,7 @@ def _correct(
     shown, found, new_sizes, new_samples, trusts, heard,
     moments_lane, mean_lane, variance_lane, prior_lane, sizes_lane, samples_lane, squares_lane, widths_lane,
     moment_step, first_channel, layer, rows, conditions, classes, together, layers, channels_heard,
-    batch, prior_share, doubt, new, fewest, least_variance,
+    samples_of_batch, even, unsure, prior_share, doubt, new, fewest, least_variance,
     RECOGNISES: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64)
@@ -97,7 +106,7 @@ def _correct(
         mean_of_batch += tl.sum(part, axis=1)
     mean_of_batch /= rows
     expected = tl.zeros((2, BLOCK), dtype=tl.float32)
-    scarce = 0.0
+    scarce, pure = 0.0, 0.0
     for first in range(0, classes, AT_ONCE):
         row = first + some
         share = tl.load(prior + lane * prior_lane + row, mask=row < classes, other=0.0)
@@ -105,7 +114,8 @@ def _correct(
         of_class = tl.load(class_means + where, mask=deep & (row < classes)[None, :, None], other=0.0)
         expected += tl.sum(share[None, :, None] * of_class, axis=1)
         scarce += tl.sum(share * share * tl.load(scarcity + row, mask=row < classes, other=0.0), axis=0)
-    between = tl.zeros((2, BLOCK), dtype=tl.float32)
+        pure += tl.sum(share * share, axis=0)
+    between, other = tl.zeros((2, BLOCK), dtype=tl.float32), tl.zeros((2, BLOCK), dtype=tl.float32)
     for first in range(0, classes, AT_ONCE):
         row = first + some
         share = tl.load(prior + lane * prior_lane + row, mask=row < classes, other=0.0)
@@ -113,10 +123,14 @@ def _correct(
         apart = tl.load(class_means + where, mask=deep & (row < classes)[None, :, None], other=0.0)
         apart -= expected[:, None, :]
         between += tl.sum(share[None, :, None] * apart * apart, axis=1)
+        other += tl.sum(tl.where((row < classes)[None, :, None], apart * apart, 0.0), axis=1)
     around = tl.load(within + in_group, mask=inside, other=1.0)
     spread = around + between
     uncertainty = tl.maximum(around * scarce + between * prior_share, TINY)
     size = mean_of_batch - expected
+    # A forecast may be of other classes than came: the batch then counts for fewer samples.
+    distance = tl.sum(tl.where(inside, other / tl.maximum(spread, TINY), 0.0), axis=1) / (classes * CHANNELS)
+    batch = 1 / (1 / samples_of_batch + unsure * tl.maximum(pure - even, 0.0) * distance)
     # Which condition the batch came in.
     counts = samples + lane * samples_lane + layer + tl.arange(0, 2) * layers
     remembered = sizes + lane * sizes_lane + in_group
@@ -149,7 +163,7 @@ def _correct(
     kept = share_kept * share_kept * count
     total = kept + batch
     past = tl.load(remembered + chosen * 2 * together, mask=inside, other=0.0)
-    left = (kept[:, None] * past + batch * size) / total[:, None]
+    left = (kept[:, None] * past + batch[:, None] * size) / total[:, None]
     # How much of it is believed.
     chance = uncertainty + spread / total[:, None]
     ratio = tl.sum(tl.where(inside, left * left / chance, 0.0), axis=1) / CHANNELS

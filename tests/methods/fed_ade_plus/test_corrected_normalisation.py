@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from fedade.core import tree
@@ -12,6 +14,8 @@ from fedade.core.normalisation import batch_statistics
 from fedade.methods.fed_ade_plus import class_moments as measuring
 from fedade.methods.fed_ade_plus.class_moments import (
     FEATURES,
+    ClassMoments,
+    LayerGroup,
     believed,
     class_moments,
     expected_under,
@@ -30,9 +34,10 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     settled_pass,
     surer,
 )
-from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected
+from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
 
 from ...helpers import context
+from ...maths.samples import QUICK
 from ...parts.networks import with_body
 
 
@@ -111,6 +116,51 @@ def test_great_doubt_keeps_the_deployed_statistics(scenario):
     found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1e9, past)
     for name, value in deployed_statistics(deployment).items():
         assert torch.equal(found.statistics[name], value), "to the last bit: nothing moved"
+
+
+def test_other_classes_than_were_forecast_are_no_change_of_inputs(scenario_factory):
+    """Classes may come in runs: after batches of one class those of another must not be normalised into the first."""
+    scenario = scenario_factory(kind="label", samples=30)
+    deployment, streams = scenario.deployment, scenario.streams
+    plain, past = plain_layers(deployment), no_residuals(deployment, 3)
+    images = streams.pool_at("", 0)
+    trusts = {"forecast": [], "found": [], "corrupted": []}
+    for expected in range(deployment.num_classes):
+        prior = torch.eye(deployment.num_classes)[expected]
+        inputs = images[torch.from_numpy(streams.rows_by_class[(expected + 1) % deployment.num_classes][:30])]
+        for case, shown in (("forecast", inputs), ("found", inputs), ("corrupted", 255 - inputs)):
+            found = corrected_pass(
+                deployment, deployment.parameters, shown, prior, plain, 2.0, past, forecast=case != "found"
+            )
+            assert (found.residuals is past) == (case != "found"), "of a forecast nothing is remembered"
+            trusts[case].append(float(found.trust))
+    assert max(trusts["forecast"]) == 0
+    assert np.mean(trusts["found"]) > 0.02
+    assert min(trusts["corrupted"]) > 0.1
+
+
+@QUICK
+@given(st.integers(0, 1000))
+def test_a_batch_is_worth_the_fewer_samples_the_purer_its_forecast_and_the_farther_its_classes(seed):
+    generator = torch.Generator().manual_seed(seed)
+    classes, channels = 4, {"near": 3, "far": 5}
+    means = torch.randn(2, classes, 8, generator=generator) * torch.tensor([0.1] * 3 + [1.0] * 5)
+    moments = ClassMoments(means, torch.ones(2, 8), torch.full((classes,), 0.02))
+    group = LayerGroup(channels, moments, torch.tensor([0] * 3 + [1] * 5), True)
+    past, flat = Residual(torch.zeros(1, 2, 8), torch.zeros(1, 2, 2)), torch.full((classes,), 1 / classes)
+
+    def worth(share):
+        prior = share * torch.eye(classes)[0] + (1 - share) * flat
+        known = known_before(group, past, prior, 50, evenness=1 / classes)
+        return torch.stack([known[layer].counted.squeeze(-1) for layer in channels])
+
+    flat_worth, mixed, pure = worth(0.0), worth(0.5), worth(1.0)
+    torch.testing.assert_close(flat_worth, torch.full((2, 2), 50.0))
+    assert (pure < mixed).all()
+    assert (mixed < 50).all()
+    assert (pure[1] < pure[0]).all()
+    found = known_before(group, past, torch.eye(classes)[0], 50)
+    assert all((found[layer].counted == 50).all() for layer in channels), "a prior that the batch was asked for"
 
 
 def test_features_are_corrected_where_there_is_no_batch_norm(scenario):

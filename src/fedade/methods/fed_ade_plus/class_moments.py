@@ -115,6 +115,19 @@ def expected_under(
     return Expected(mean, moments.within + between, positive(few_labelled + between / samples_of_prior))
 
 
+def concentration(prior: Float[Tensor, " K"], evenness: float) -> Float[Tensor, ""]:
+    """How far a class mix is from the source's towards a single class: 0 where it is as even, 1 where it is one class.
+    `evenness` is Σ_k μ0_k² of the source prior."""
+    return ((prior.square().sum() - evenness) / max(1 - evenness, torch.finfo(prior.dtype).eps)).clamp(min=0)
+
+
+def distance_of_classes(expected: Expected, moments: ClassMoments) -> Float[Tensor, "*B C"]:
+    """Squared distance of a class's mean to what is expected, in units of a sample's variance; the mean over classes,
+    of which any may come next."""
+    apart = (moments.means - expected.mean.unsqueeze(-2)).square().mean(-2)
+    return apart / positive(expected.spread)
+
+
 def believed(residual: Residual, expected: Expected, doubt: float) -> Shift:
     """A residual, shrunk towards 0 by its own evidence (James and Stein, 1961): the mean ratio of its squares to their
     variance is 1 by chance, and of a ratio R the share 1 − doubt / R is kept, of `doubt` 0 everything."""
@@ -195,6 +208,12 @@ def _explained_shares(deployment: Deployment) -> dict[str, float]:
     moments = reference_moments(deployment)
     shares = torch.stack([explained_share(both, SHARE_DOUBT)[0] for both in moments.values()]).tolist()
     return dict(zip(moments, shares, strict=True))
+
+
+@measured_once
+def source_evenness(deployment: Deployment) -> float:
+    """Σ_k μ0_k²: 1 / K where the source has every class as often."""
+    return float(deployment.source_prior.square().sum())
 
 
 @measured_once

@@ -56,7 +56,7 @@ class Recognised(NamedTuple):
     """Mean square of its difference to the batch in units of chance: 1 where it is the same."""
 
 
-def width(samples: int, past: Residual) -> Float[Tensor, "M B L"]:
+def width(samples: Float[Tensor, "B L"] | int, past: Residual) -> Float[Tensor, "M B L"]:
     """Variance of the difference between the means of n and of n' samples of one law, in units of a sample's own."""
     return 1 / samples + 1 / past.samples.clamp(min=FEWEST_SAMPLES)
 
@@ -104,7 +104,11 @@ def own_or_common(
 
 
 def joined(
-    past: Residual, squares: Float[Tensor, "1 B 1"], size: Float[Tensor, "B C"], samples: int, doubt: float
+    past: Residual,
+    squares: Float[Tensor, "1 B 1"],
+    size: Float[Tensor, "B C"],
+    samples: Float[Tensor, "B 1"] | int,
+    doubt: float,
 ) -> Residual:
     """A batch's residual and that of one condition, weighted by their samples. Of the past samples as many count as the
     difference, in squares, allows: all where it is chance, hardly any where something changed. `doubt` 0 forgets them
@@ -112,7 +116,7 @@ def joined(
     allowed = doubt * size.shape[-1]
     kept = (allowed / squares.clamp(min=max(allowed, _TINY))).square() * past.samples
     count = kept + samples
-    return Residual(torch.add(kept * past.size, size, alpha=samples) / count, count)
+    return Residual((kept * past.size + samples * size) / count, count)
 
 
 def place_to_remember(found: Recognised, samples: Float[Tensor, " M"]) -> Bool[Tensor, " M"]:

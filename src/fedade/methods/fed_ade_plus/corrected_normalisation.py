@@ -28,6 +28,7 @@ from fedade.methods.fed_ade_plus.class_moments import (
     layer_groups,
     reference_moments,
     sample_spreads,
+    source_evenness,
 )
 from fedade.methods.fed_ade_plus.conditions import Residual, squared_ratio
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, Residuals, SeenLayer
@@ -69,16 +70,18 @@ def corrected_pass(
     doubt: float,
     past: Residuals,
     passed: Tensor | None = None,
-    learns: bool = True,
+    forecast: bool = False,
     each_sample: bool = False,
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
-    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected. Unless
-    it `learns`, nothing is added to what is remembered. With `each_sample` samples have statistics of their own as far
-    as they differ more than those of the reference set."""
+    `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected. Of a
+    prior that is a `forecast` other classes may have come: the batch counts for fewer samples, and nothing is added to
+    what is remembered. With `each_sample` samples have statistics of their own as far as they differ more than those of
+    the reference set."""
     network = deployment.network
     spreads = sample_spreads(deployment) if each_sample else {}
-    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past, spreads)
+    evenness = source_evenness(deployment) if forecast else None
+    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past, spreads, evenness)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
     if FEATURES in reference_moments(deployment):
@@ -94,7 +97,7 @@ def corrected_pass(
             **(own_by_name(deployment, normalisation.own) if each_sample else {}),
         },
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
-        normalisation.remembered(layer_groups(deployment), past) if learns else past,
+        past if forecast else normalisation.remembered(layer_groups(deployment), past),
         normalisation.seen,
     )
 
@@ -129,9 +132,10 @@ def _prepared(
     doubt: float,
     past: Residuals,
     spreads: Mapping[str, Tensor] = MappingProxyType({}),
+    evenness: float | None = None,
 ) -> PriorCorrected:
     groups = tuple(zip(layer_groups(deployment), past, strict=False))
-    return PriorCorrected(groups, prior, layers, samples, doubt, spreads)
+    return PriorCorrected(groups, prior, layers, samples, doubt, spreads, evenness)
 
 
 def settled(deployment: Deployment, statistics: Parameters) -> Normalisation:

@@ -40,19 +40,32 @@ class LayerKnowledge(NamedTuple):
     """`[M, 2, C]`: one over the variance by which the batch differs from each condition by chance."""
     widths: Tensor
     """`[M]`: logarithms of that variance, summed over moments, less that of a sample."""
+    counted: Tensor
+    """`[2, 1]`: how many independent samples the batch is worth."""
     recognises: bool
 
 
-def known_before(group: LayerGroup, past: Residual, prior: Tensor, samples: int) -> dict[str, LayerKnowledge]:
-    """What each layer of a group should show under this prior, in a batch of so many samples."""
+def known_before(
+    group: LayerGroup, past: Residual, prior: Tensor, samples: int, evenness: float | None = None
+) -> dict[str, LayerKnowledge]:
+    """What each layer of a group should show under this prior, in a batch of so many samples; `evenness` where the
+    prior is a forecast, which may be of other classes than come: the purer it is, and the more classes differ in a
+    layer, the fewer independent samples the batch is worth there, as those of a cluster are (Kish, 1965)."""
     expected = class_moments.expected_under(prior, group.moments, _samples_of_prior(group, samples))
-    spans = conditions.width(samples, past)
+    counted = torch.full_like(past.samples[0], samples)
+    if evenness is not None:
+        apart = group.by_layer(class_moments.distance_of_classes(expected, group.moments))
+        of_layers = torch.stack([values.mean(-1) for values in apart], -1)
+        counted = 1 / (1 / counted + class_moments.concentration(prior, evenness) * of_layers)
+    spans = conditions.width(counted, past)
     precision = 1 / conditions.positive(expected.spread * spans[..., group.layer_of_channel])
     by_channel = (group.by_layer(values) for values in (*expected, past.size, precision))
-    by_layer = torch.split(past.samples, 1, -1), spans.log().sum(-2).unbind(-1)
+    by_layer = torch.split(past.samples, 1, -1), spans.log().sum(-2).unbind(-1), torch.split(counted, 1, -1)
     return {
-        layer: LayerKnowledge(Expected(*values[:3]), Residual(size, counted), precise, wide, group.recognises)
-        for layer, *values, size, precise, counted, wide in zip(group.channels, *by_channel, *by_layer, strict=True)
+        layer: LayerKnowledge(Expected(*values[:3]), Residual(size, known), precise, wide, worth, group.recognises)
+        for layer, *values, size, precise, known, wide, worth in zip(
+            group.channels, *by_channel, *by_layer, strict=True
+        )
     }
 
 
@@ -62,7 +75,7 @@ def _samples_of_prior(group: LayerGroup, samples: int) -> float:
 
 
 def corrected_layer(
-    known: LayerKnowledge, moments: Tensor, deployed: Statistics, heard: Evidence | None, samples: int, doubt: float
+    known: LayerKnowledge, moments: Tensor, deployed: Statistics, heard: Evidence | None, doubt: float
 ) -> CorrectedLayer:
     """mean + δ₁ and the variance that follows from the second moment + δ₂: as deployed where both are 0. `heard` is
     what recognising layers said before."""
@@ -77,7 +90,7 @@ def corrected_layer(
         earlier, said = conditions.of_condition(*earlier, conditions.recognise(heard)), heard[:2]
     elif len(squares) > 1:
         earlier = conditions.own_or_common(*earlier, known.widths, heard)
-    residual = conditions.joined(*earlier, size, samples, doubt)
+    residual = conditions.joined(*earlier, size, known.counted, doubt)
     shift = class_moments.believed(residual, known.expected, doubt)
     first, second = shift.size[0]
     variance = torch.addcmul(deployed.variance + second, first, first.add(deployed.mean, alpha=2), value=-1)
@@ -97,6 +110,8 @@ class PriorCorrected(BySampleMoments):
     doubt: float
     spreads: Mapping[str, Tensor] = field(default_factory=dict)
     """How much samples differ anyway, by layer in which each has statistics of its own."""
+    evenness: float | None = None
+    """Σ_k μ0_k² of the source prior, where the prior is a forecast: made before the batch was seen."""
     seen: dict[str, SeenLayer] = field(default_factory=dict)
     found: dict[str, Statistics] = field(default_factory=dict)
     trusts: list[Tensor] = field(default_factory=list)
@@ -114,7 +129,9 @@ class PriorCorrected(BySampleMoments):
         return {
             layer: knowledge
             for group, past in self.groups
-            for layer, knowledge in known_before(group, past, self.prior.to(past.size.dtype), self.samples).items()
+            for layer, knowledge in known_before(
+                group, past, self.prior.to(past.size.dtype), self.samples, self.evenness
+            ).items()
         }
 
     def looks_at(self, layer: str) -> bool:
@@ -137,7 +154,7 @@ class PriorCorrected(BySampleMoments):
         squares, widths = heard[:2] if heard is not None and group.recognises else (None, None)
         new = kernels.corrected_layer(
             moments,
-            lambda: corrected_layer(self.known[layer], moments, deployed, heard, self.samples, self.doubt),
+            lambda: corrected_layer(self.known[layer], moments, deployed, heard, self.doubt),
             lambda: (
                 Correcting(moments, *deployed, self.prior.to(past.size.dtype), *past, squares, widths, *group.moments),
                 self._rule(group, layer, channels),
@@ -163,6 +180,7 @@ class PriorCorrected(BySampleMoments):
             layer=number,
             channels_heard=channels_heard,
             samples=self.samples,
+            evenness=self.evenness,
             samples_of_prior=_samples_of_prior(group, self.samples),
             doubt=self.doubt,
             new=conditions.NEW,

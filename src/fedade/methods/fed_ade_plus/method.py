@@ -28,7 +28,13 @@ from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature, reweight
 from fedade.methods.fed_ade_plus import corrected_normalisation as normalising
 from fedade.methods.fed_ade_plus import regimes
-from fedade.methods.fed_ade_plus.class_moments import FEATURES, layer_groups, plain_layers, reference_moments
+from fedade.methods.fed_ade_plus.class_moments import (
+    FEATURES,
+    layer_groups,
+    plain_layers,
+    reference_moments,
+    source_evenness,
+)
 from fedade.methods.fed_ade_plus.conditions import Report
 from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected, corrected_pass, uncorrected_bias
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
@@ -131,7 +137,8 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
         deployment = ctx.deployment
-        layer_groups(deployment)  # measured before the first timestep, since it waits for the device
+        for measured in (layer_groups, source_evenness):  # before the first timestep, since both wait for the device
+            measured(deployment)
         own = deployment.personal if self.gradient_steps else {}
         if self.gradient_steps and not self.share:
             own = {**trainable_shared(deployment), **own}
@@ -237,10 +244,10 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         deployment, model, past = ctx.deployment, self._model(ctx, state), self._past(ctx, state)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
 
-        def passing(prior: Tensor, layers: frozenset[str], doubt: float, learns: bool = True) -> Corrected:
+        def passing(prior: Tensor, layers: frozenset[str], doubt: float, forecast: bool = False) -> Corrected:
             passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
             return corrected_pass(
-                deployment, model, ctx.inputs, prior, layers, doubt, past, passed, learns, self._knows_samples
+                deployment, model, ctx.inputs, prior, layers, doubt, past, passed, forecast, self._knows_samples
             )
 
         if self.correction == "batch":
@@ -250,7 +257,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         if FEATURES in everywhere:
             corrected = self._surer_explanation(ctx, known, model, expected, past)
             return corrected, self._read(deployment, known, corrected)
-        first = passing(expected, plain, self.doubt, learns=False)
+        first = passing(expected, plain, self.doubt, forecast=True)
         reading = self._read(deployment, known, first)
         little = first.trust <= self.settled
         waits = not (mapped() or little.is_cuda)  # what is mapped or recorded cannot depend on a value
