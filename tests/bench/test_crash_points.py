@@ -46,7 +46,7 @@ def check(place, full, chosen) -> None:
 
 
 def test_a_suite_ends_the_same_whatever_operation_it_was_cut_off_at(tmp_path):
-    check(tmp_path, False, some(stride=16))
+    check(tmp_path, False, some(stride=48))
 
 
 @pytest.mark.slow

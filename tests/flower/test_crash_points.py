@@ -62,7 +62,7 @@ def check(task, place, full, chosen) -> None:
 
 @pytest.mark.usefixtures("without_reports")
 def test_a_fleet_ends_the_same_whatever_operation_all_of_it_was_cut_off_at(task, tmp_path):
-    check(task, tmp_path, False, some(stride=24))
+    check(task, tmp_path, False, some(stride=72))
 
 
 @pytest.mark.slow

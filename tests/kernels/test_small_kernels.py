@@ -124,10 +124,12 @@ def said_by(program: str, cache: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_they_compile_for_a_gpu_on_a_machine_without_one(tmp_path):
     assert len(said_by("compiling", tmp_path).splitlines()) == 33
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_once_each_before_any_is_run(tmp_path):
     launches, kernels, failures = said_by("side_by_side", tmp_path).split(maxsplit=2)
     assert failures.strip() == "[]"

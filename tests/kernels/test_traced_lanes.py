@@ -83,7 +83,8 @@ def material(kind: str) -> tuple[TracedBody, dict[str, Tensor], Tensor]:
 
 @pytest.mark.parametrize(
     ("shortcut", "shared"),
-    [("A", False), ("B", False), ("ours", False), ("tokens", False), ("B", True), ("tokens", True)],
+    [("A", False), ("ours", False), ("tokens", False), ("B", True)]
+    + [pytest.param(*rest, marks=pytest.mark.slow) for rest in (("B", False), ("tokens", True))],
 )
 def test_gradients_of_clients(on_lanes: None, shortcut: str, shared: bool) -> None:
     """Of weights of their own, or of shared ones, as before a round's first step."""

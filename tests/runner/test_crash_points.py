@@ -28,7 +28,7 @@ def check(experiment, place, full, chosen) -> None:
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.usefixtures("without_reports")
 def test_a_run_ends_the_same_whatever_operation_it_was_cut_off_at(experiment, tmp_path, full):
-    check(experiment, tmp_path, full, some(stride=8))
+    check(experiment, tmp_path, full, some(stride=24))
 
 
 @pytest.mark.slow
