@@ -226,6 +226,12 @@ def layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
     return tuple(_grouped(some, recognises) for recognises, some in kinds.items() if some)
 
 
+def measure(deployment: Deployment) -> None:
+    """All that follows from the deployment, before the first timestep: it waits for the device."""
+    layer_groups(deployment)
+    source_evenness(deployment)
+
+
 def _grouped(moments: dict[str, ClassMoments], recognises: bool) -> LayerGroup:
     channels = {layer: both.within.shape[-1] for layer, both in moments.items()}
     means, within = (torch.cat([both[part] for both in moments.values()], -1) for part in (0, 1))

@@ -28,13 +28,7 @@ from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature, reweight
 from fedade.methods.fed_ade_plus import corrected_normalisation as normalising
 from fedade.methods.fed_ade_plus import regimes
-from fedade.methods.fed_ade_plus.class_moments import (
-    FEATURES,
-    layer_groups,
-    plain_layers,
-    reference_moments,
-    source_evenness,
-)
+from fedade.methods.fed_ade_plus.class_moments import FEATURES, measure, plain_layers, reference_moments
 from fedade.methods.fed_ade_plus.conditions import Report
 from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected, corrected_pass, uncorrected_bias
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
@@ -137,8 +131,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
     def begin(self, ctx: ClientContext) -> FedAdePlusClient:
         deployment = ctx.deployment
-        for measured in (layer_groups, source_evenness):  # before the first timestep, since both wait for the device
-            measured(deployment)
+        measure(deployment)
         own = deployment.personal if self.gradient_steps else {}
         if self.gradient_steps and not self.share:
             own = {**trainable_shared(deployment), **own}
