@@ -52,14 +52,8 @@ class _Corrected(Function):
             *(given.moments.stride(1), rule.first_channel, rule.layer, given.moments.shape[2], conditions),
             *(len(given.scarcity), given.within.shape[-1], given.samples.shape[-1], rule.channels_heard),
             *(float(rule.samples), even, unsure, 1 / rule.samples_of_prior, rule.doubt, rule.new),
-            *(
-                rule.fewest_samples,
-                rule.least_variance,
-                rule.recognises,
-                channels,
-                block,
-                max(1, min(16, TILE // block)),
-            ),
+            *(rule.fewest_samples, rule.least_variance, rule.recognises, channels, block),
+            max(1, min(16, TILE // block)),
             num_warps=min(16, max(1, block // 32)),
         )
         return results
