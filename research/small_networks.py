@@ -1,8 +1,10 @@
 """Where does `fed-ade-plus` do harm? Small networks of many shapes, few labelled data, every kind of shift.
 
-python research/small_networks.py --seeds 0 1 2 3 4 --out docs/results/small-networks.csv
+python research/small_networks.py --seeds 0 1 2 --references 5 30 --out docs/results/small-networks.csv
+python research/small_networks.py --summary docs/results/small-networks.csv --out FILE.csv
 
-Batches of 50, a client for each corruption. `source` and batch statistics do not depend on the labelled data.
+Batches of 50, a client for each corruption. `source` and batch statistics do not depend on the labelled data. The
+summary says how far `fed-ade-plus` is from the better of these two.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import csv
 import os
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +36,9 @@ from fedade.scenarios.streams import ShiftStreams, client_schedules, initial_pri
 TIMESTEPS, BATCH = 30, 50
 REFERENCES = (5, 10, 30, 100)
 COLUMNS = ("network", "seed", "kind", "schedule", "method", "labelled per class", "accuracy")
+SUMMARY = ("table", "row", "column", "text")
+HARM = 0.5
+"""Points below the better of the two from which on a cell is missed."""
 KINDS = ("none", "label", "covariate", "both")
 
 
@@ -107,17 +113,45 @@ def cells(name: str, seed: int, references: tuple[int, ...]) -> Iterator[dict[st
                 yield dict(zip(COLUMNS, (name, seed, kind, schedule, method, labelled, right), strict=True))
 
 
+def summary(path: Path) -> Iterator[dict[str, object]]:
+    """By network and kind of shift: points to the better of `source` and batch statistics, their mean and the least."""
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    better: dict[tuple[str, ...], float] = {}
+    for line in lines:
+        if line["method"] != "fed-ade-plus":
+            cell = tuple(line[part] for part in COLUMNS[:4])
+            better[cell] = max(better.get(cell, 0.0), float(line["accuracy"]))
+    gains: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        if line["method"] == "fed-ade-plus":
+            gain = float(line["accuracy"]) - better[tuple(line[part] for part in COLUMNS[:4])]
+            for network in (line["network"], "all"):
+                gains.setdefault((network, line["kind"]), []).append(gain)
+                gains.setdefault((network, "missed"), []).append(gain)
+    networks = dict.fromkeys(network for network, _ in gains if network != "all")
+    for network, kind in product((*networks, "all"), (*KINDS, "missed")):
+        found = gains[network, kind]
+        missed = f"{sum(gain < -HARM for gain in found)} of {len(found)}"
+        text = missed if kind == "missed" else f"{np.mean(found):+.1f} ({min(found):+.1f})"
+        yield dict(zip(SUMMARY, ("small networks", network, kind, text), strict=True))
+
+
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--seeds", type=int, nargs="+", default=[0])
     asked.add_argument("--networks", nargs="+", default=list(SHAPES), choices=SHAPES)
     asked.add_argument("--references", type=int, nargs="+", default=REFERENCES)
     asked.add_argument("--out", type=Path)
+    asked.add_argument("--summary", type=Path)
     chosen = asked.parse_args()
     torch.set_num_threads(1)
     with (chosen.out or Path(os.devnull)).open("w", newline="", buffering=1) as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, SUMMARY if chosen.summary else COLUMNS, lineterminator="\n")
         writer.writeheader()
+        if chosen.summary:
+            writer.writerows(summary(chosen.summary))
+            return
         for seed in chosen.seeds:
             for name in chosen.networks:
                 for row in cells(name, seed, tuple(chosen.references)):

@@ -32,7 +32,6 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     kept_pass,
     no_residuals,
     settled_pass,
-    surer,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
 
@@ -229,16 +228,6 @@ def test_a_pass_that_is_kept_is_the_one_with_another_prior_where_nothing_moves(s
         kept = kept_pass(first, deployment, priors[1], everywhere, doubt, past)
         same = (torch.equal(*pair) for pair in zip(tree.leaves(kept[:-1]), tree.leaves(made[:-1]), strict=True))
         assert all(same) == (kept.trust == 0) == (doubt == 1e9)
-
-
-def test_the_surer_of_two_passes_is_taken_whole(scenario):
-    deployment, inputs = scenario.deployment, batch(scenario)
-    layers, past = frozenset(reference_moments(deployment)), no_residuals(deployment)
-    found = corrected_pass(deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, past)
-    unsure = tree.tree_map(torch.zeros_like, found)
-    for pair in ((found, unsure), (unsure, found)):
-        chosen = surer(*pair, deployment.temperature)
-        assert all(torch.equal(*leaves) for leaves in zip(tree.leaves(chosen), tree.leaves(found), strict=True))
 
 
 def test_a_channel_that_never_moved_proves_nothing_of_its_layer():

@@ -3,12 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from research.small_network_shapes import SHAPES, trained
+from research.small_networks import accuracy, held_out, streams
 from torch.func import vmap
 
+from fedade.adapter.deploying import deploy
 from fedade.maths.priors.reweighting import reweight
 from fedade.methods.fed_ade_plus.class_moments import layer_groups
 from fedade.methods.fed_ade_plus.corrected_normalisation import corrected_pass, own_by_name
 from fedade.methods.fed_ade_plus.method import FedAdePlus
+from fedade.methods.source import Source
 from fedade.parts.priors import deployed_probabilities
 
 from ...helpers import Seen, begin, context, final_world, mean, observe, predict, run
@@ -148,3 +152,12 @@ def test_mapped_clients_keep_the_pass_that_one_alone_would_keep(scenario_factory
 
     alone = torch.stack([prior_of(images) for images in inputs])
     torch.testing.assert_close(vmap(prior_of)(inputs), alone, atol=1e-4, rtol=1e-3)
+
+
+def test_other_classes_are_not_taken_for_other_inputs_where_only_features_can_be_corrected():
+    shape = SHAPES["MLP, LayerNorm"]
+    task = shape.task(101)
+    deployment = deploy(trained(shape, task, 101), held_out(task, 30), progress=False)
+    stream = streams(task, "label", "squ", 101)
+    deployed, adapted = (accuracy(method, deployment, stream) for method in (Source(), FedAdePlus()))
+    assert adapted > deployed + 3

@@ -146,9 +146,8 @@ class LayerGroup(NamedTuple):
     layer_of_channel: Tensor
     """`[C]`: places of the layers."""
     recognises: bool
-    """Whether its layers say what condition a batch came in: plain ones do. The features before the head do not: what
-    it reads changes with the classes, however little of a noisy feature they explain, and each class mix would be a
-    condition of its own."""
+    """Whether its layers say what condition a batch came in: plain ones do. In others what is read changes with the
+    classes, and each class mix would be a condition of its own."""
 
     def place(self, layer: str) -> tuple[int, int]:
         """Which of its layers this is, and its first channel."""
@@ -198,9 +197,12 @@ def _reference_layers(deployment: Deployment) -> dict[str, tuple[ClassMoments, T
 
 @measured_once
 def plain_layers(deployment: Deployment) -> frozenset[str]:
-    """Layers that tell classes apart so little that a wrong prior does no harm there."""
+    """Layers that tell classes apart so little that a wrong prior does no harm there. Features do not count: they are
+    what the head reads classes from."""
     limit = PLAIN_SHARE * max(1.0, deployment.num_classes / OF_CLASSES)
-    return frozenset(layer for layer, share in _explained_shares(deployment).items() if share < limit)
+    return frozenset(
+        layer for layer, share in _explained_shares(deployment).items() if share < limit and layer != FEATURES
+    )
 
 
 @measured_once
@@ -219,7 +221,7 @@ def source_evenness(deployment: Deployment) -> float:
 @measured_once
 def layer_groups(deployment: Deployment) -> tuple[LayerGroup, ...]:
     """Layers that recognise conditions, and the others; fewer groups where there are none of a kind."""
-    moments, recognising = reference_moments(deployment), plain_layers(deployment) - {FEATURES}
+    moments, recognising = reference_moments(deployment), plain_layers(deployment)
     kinds = {
         kind: {layer: moments[layer] for layer in moments if (layer in recognising) == kind} for kind in (True, False)
     }

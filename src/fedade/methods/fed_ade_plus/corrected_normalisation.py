@@ -15,12 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fedade.core import tree
 from fedade.core.method import ClientContext, Deployment
 from fedade.core.normalisation import FROZEN, Normalisation, Statistics
 from fedade.core.split import Parameters
-from fedade.maths.losses import entropy
-from fedade.maths.priors.reweighting import apply_temperature
 from fedade.methods.fed_ade_plus import own_statistics
 from fedade.methods.fed_ade_plus.class_moments import (
     FEATURES,
@@ -115,13 +112,6 @@ def kept_pass(
         trust=torch.cat(normalisation.trusts).mean() if normalisation.trusts else first.trust,
         residuals=normalisation.remembered(layer_groups(deployment), past),
     )
-
-
-def surer(first: Corrected, second: Corrected, temperature: Tensor) -> Corrected:
-    """The one whose calibrated predictions, before any prior corrects them, have less entropy; the first of equals."""
-    doubts = (entropy(apply_temperature(each.logits, temperature).softmax(-1)).mean() for each in (first, second))
-    chosen: Corrected = tree.choose(torch.le(*doubts), first, second)
-    return chosen
 
 
 def _prepared(

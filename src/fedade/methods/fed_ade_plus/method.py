@@ -22,7 +22,6 @@ from torch import Tensor
 
 from fedade.core import tree
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
-from fedade.core.split import Parameters
 from fedade.kernels import mapped
 from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature, reweight
@@ -247,9 +246,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             corrected = passing(deployment.source_prior, everywhere, 0.0)
             return corrected, self._read(deployment, known, corrected)
         expected, plain = regimes.forecast(known, deployment.source_prior), plain_layers(deployment) & everywhere
-        if FEATURES in everywhere:
-            corrected = self._surer_explanation(ctx, known, model, expected, past)
-            return corrected, self._read(deployment, known, corrected)
         first = passing(expected, plain, self.doubt, forecast=True)
         reading = self._read(deployment, known, first)
         little = first.trust <= self.settled
@@ -261,7 +257,8 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             deployment.network.count_pass(len(ctx.inputs))
             return kept, reading
         prior = reading.prior
-        if kept is not None and everywhere and not plain:  # nothing was corrected yet, and all layers say how far off
+        if kept is not None and not plain and not self._reads_features(deployment):
+            # Nothing was corrected yet, and all layers say how far off the prior may be.
             bias = uncorrected_bias(deployment, first.seen, prior)
             prior = self._read(deployment, known, first._replace(trust=kept.trust), bias).prior
         corrected = passing(prior, everywhere, self.doubt)
@@ -270,20 +267,6 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             return second
         chosen: tuple[Corrected, Reading] = tree.choose(little & (kept.trust <= self.settled), (kept, reading), second)
         return chosen
-
-    def _surer_explanation(
-        self, ctx: ClientContext, known: Regimes, model: Parameters, expected: Tensor, past: Residuals
-    ) -> Corrected:
-        """Features are all that can be corrected, and classes move them too: other classes may explain them, and what
-        is left is put down to the inputs, or the inputs alone. Of the two the head is surer under the right one."""
-        deployment, everywhere = ctx.deployment, frozenset((FEATURES,))
-        passed = ctx.deployed_features() if not self.gradient_steps else None
-        plain = corrected_pass(deployment, model, ctx.inputs, expected, frozenset(), self.doubt, past, passed)
-        by_classes, by_inputs = (
-            corrected_pass(deployment, model, ctx.inputs, prior, everywhere, self.doubt, past, plain.passed)
-            for prior in (self._read(deployment, known, plain).prior, expected)
-        )
-        return normalising.surer(by_classes, by_inputs, deployment.temperature)
 
     def _read(self, deployment: Deployment, known: Regimes, corrected: Corrected, bias: Tensor | float = 1) -> Reading:
         temperature = deployment.temperature * (1 + self.softening * corrected.trust)
