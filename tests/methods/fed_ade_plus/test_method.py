@@ -5,9 +5,11 @@ import pytest
 import torch
 from research.small_network_shapes import SHAPES, trained
 from research.small_networks import accuracy, held_out, streams
+from torch import nn
 from torch.func import vmap
 
 from fedade.adapter.deploying import deploy
+from fedade.core.network import PassCounter
 from fedade.maths.priors.reweighting import reweight
 from fedade.methods.fed_ade_plus.class_moments import layer_groups
 from fedade.methods.fed_ade_plus.corrected_normalisation import corrected_pass, own_by_name
@@ -16,6 +18,7 @@ from fedade.methods.source import Source
 from fedade.parts.priors import deployed_probabilities
 
 from ...helpers import Seen, begin, context, final_world, mean, observe, predict, run
+from ...parts.networks import with_body
 
 OFF = {"correction": "none", "reweighting": False, "gradient_steps": False}
 
@@ -139,6 +142,18 @@ def test_the_second_pass_is_made_only_where_the_first_does_not_explain_the_batch
         observed(FedAdePlus(settled=settled, doubt=0.5), scenario)
         passes[settled] = len(made)
     assert passes == {0.0: 2, 1.0: 1}
+
+
+@pytest.mark.parametrize("settled", [0.0, 1.0])
+def test_without_batch_norm_the_body_is_passed_once(scenario_factory, settled):
+    scenario, counter = scenario_factory(kind="covariate", schedule="squ", samples=40), PassCounter()
+    deployment = with_body(scenario.deployment, nn.GroupNorm(2, 4))
+    method = FedAdePlus(settled=settled, doubt=0.5)
+    state = begin(method, deployment)
+    inputs = scenario.streams.draw(np.array([0]), 4).inputs[0]
+    with torch.no_grad():
+        observe(method, deployment.counting(counter), state, {}, Seen(inputs, torch.tensor(4), torch.tensor(7)))
+    assert counter.passes == len(inputs)
 
 
 def test_mapped_clients_keep_the_pass_that_one_alone_would_keep(scenario_factory):

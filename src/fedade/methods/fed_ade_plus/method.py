@@ -235,9 +235,9 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         """Two passes: the first finds a prior without trusting one, the second the statistics that go with it."""
         deployment, model, past = ctx.deployment, self._model(ctx, state), self._past(ctx, state)
         everywhere = frozenset[str]() if self.correction == "none" else frozenset(reference_moments(deployment))
+        passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
 
         def passing(prior: Tensor, layers: frozenset[str], doubt: float, forecast: bool = False) -> Corrected:
-            passed = ctx.deployed_features() if self.reads_deployed_features(deployment) else None
             return corrected_pass(
                 deployment, model, ctx.inputs, prior, layers, doubt, past, passed, forecast, self._knows_samples
             )
@@ -254,7 +254,8 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         if not waits or bool(little):
             kept = normalising.kept_pass(first, deployment, reading.prior, everywhere, self.doubt, past)
         if kept is not None and waits and bool(kept.trust <= self.settled):
-            deployment.network.count_pass(len(ctx.inputs))
+            if passed is None:  # else no layer of the body is corrected, and it is passed once in any case
+                deployment.network.count_pass(len(ctx.inputs))
             return kept, reading
         prior = reading.prior
         if kept is not None and not plain and not self._reads_features(deployment):
