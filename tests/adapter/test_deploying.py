@@ -201,7 +201,7 @@ LINEAR = nn.Linear(4, 3)
         ("model.pt", GOOD, {}, "the model is a str; pass the trained nn.Module"),
         (LINEAR, GOOD[0], {}, r"held_out is a Tensor; pass \(inputs, labels\)"),
         (LINEAR, (GOOD[0], GOOD[1][:-1]), {}, "do not belong together"),
-        (LINEAR, (GOOD[0][:0], GOOD[1][:0]), {}, "do not belong together"),
+        (LINEAR, (GOOD[0][:0], GOOD[1][:0]), {}, "no held-out samples; bring"),
         (LINEAR, (GOOD[0], GOOD[1] + 1), {}, "contain 3; the model has classes 0 to 2"),
         (LINEAR, (GOOD[0], GOOD[1] / 2), {}, "not whole numbers"),
         (LINEAR, (GOOD[0], GOOD[1] * 0), {}, "no held-out sample of classes 1, 2"),

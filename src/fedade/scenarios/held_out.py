@@ -26,7 +26,9 @@ def as_held_out(data: Any) -> HeldOut:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise FedadeError(f"held_out is a {type(data).__name__}; pass (inputs, labels), two tensors or arrays")
     inputs, labels = (_tensor(part, name) for part, name in zip(data, ("inputs", "labels"), strict=True))
-    if not len(inputs) or len(inputs) != labels.numel() or labels.ndim != 1:
+    if not inputs.numel() and not labels.numel():
+        raise FedadeError(f"there are no held-out samples; bring at least {FEW} of every class, with their labels")
+    if inputs.ndim == 0 or len(inputs) != labels.numel() or labels.ndim != 1:
         raise FedadeError(
             f"held-out inputs {list(inputs.shape)} and labels {list(labels.shape)} do not belong together; "
             "there must be one label [n] for each input [n, ...]"
