@@ -152,6 +152,12 @@ def test_missing_or_damaged_arrays_are_named(tmp_path: Path) -> None:
     (tmp_path / "train.npz").write_bytes(b"PK\x03\x04 not a zip")
     with pytest.raises(FedadeError, match=r"train\.npz is truncated"):
         load(f"arrays:{tmp_path}")
+    np.savez_compressed(tmp_path / "train.npz", inputs=np.zeros((10, 4)), labels=np.zeros(10, int))
+    content = bytearray((tmp_path / "train.npz").read_bytes())
+    content[60:80] = b"\xff" * 20
+    (tmp_path / "train.npz").write_bytes(content)
+    with pytest.raises(FedadeError, match=r"train\.npz is truncated or damaged \(Error -3 while decompressing"):
+        load(f"arrays:{tmp_path}")
 
 
 class Pictures(TorchDataset[tuple[Image.Image, int]]):

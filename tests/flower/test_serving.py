@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,20 @@ def test_a_file_that_is_cut_off_is_refused(kept):
     whole = endpoint.bytes_of(np.arange(20.0))
     with pytest.raises(FedadeError, match="cannot be read"):
         endpoint.array_of(whole[: min(kept, len(whole) - 1)])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_whatever_is_wrong_with_a_file_is_told_in_one_kind_of_error(compressed):
+    """NumPy, zipfile, zlib and the tokeniser complain in kinds of their own."""
+    file, drawn = io.BytesIO(), np.random.default_rng(0)
+    (np.savez_compressed if compressed else np.savez)(file, inputs=np.arange(60.0))
+    plain = endpoint.bytes_of(np.arange(60.0))
+    for whole in [file.getvalue(), plain[:128]] * 150:
+        content = bytearray(whole)
+        for place in drawn.integers(8, len(content), 2):
+            content[place] = drawn.integers(256)
+        with suppress(FedadeError):
+            endpoint.array_of(bytes(content))
 
 
 def test_objects_are_neither_sent_nor_read():

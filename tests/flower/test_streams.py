@@ -1,5 +1,6 @@
 """Real streams: a folder, and a function by import path; a client without new data sits the round out."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -191,6 +192,15 @@ def test_broken_labelled_data_are_one_line(tmp_path, scenario_factory, broken, t
         own_labelled(broken(tmp_path / "own.npz"), scenario_factory().deployment)
 
 
+def damaged_archive(path: Path) -> None:
+    """Compressed arrays of which the first bytes were lost: zlib complains in its own words."""
+    content = io.BytesIO()
+    np.savez_compressed(content, inputs=np.zeros((3, *SHAPE), np.uint8))
+    whole = bytearray(content.getvalue())
+    whole[70:80] = b"\xff" * 10
+    path.write_bytes(whole)
+
+
 GARBAGE = {
     "bytes": lambda path: path.write_bytes(b"not numbers"),
     "empty": lambda path: path.write_bytes(b""),
@@ -198,6 +208,7 @@ GARBAGE = {
     "nan": lambda path: np.save(path, np.full((3, *SHAPE), np.nan)),
     "text": lambda path: np.save(path, np.array(["spam"])),
     "folder": lambda path: path.mkdir(),
+    "damaged": damaged_archive,
     "too many": lambda path: np.save(path, np.zeros((10_001, *SHAPE), np.uint8)),
 }
 

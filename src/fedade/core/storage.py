@@ -16,7 +16,7 @@ import yaml
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fedade.core.errors import FedadeError
+from fedade.core.errors import FedadeError, first_line
 from fedade.core.importing import OptionalModule
 from fedade.core.paths import is_cached, other_place
 
@@ -123,6 +123,18 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
     write_bytes(path, content.getvalue())
+
+
+@contextmanager
+def reading_arrays() -> Iterator[None]:
+    """Within the block a damaged file of arrays is a ValueError, or an OSError or LookupError: zipfile, zlib and the
+    tokeniser, which NumPy calls, have kinds of their own that nobody lists."""
+    try:
+        yield
+    except (OSError, MemoryError, ValueError, LookupError):
+        raise
+    except Exception as error:
+        raise ValueError(first_line(error)) from error
 
 
 def remedy(path: Path, error: OSError) -> str:

@@ -10,7 +10,6 @@ import socket
 import socketserver
 import struct
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.lib.format as npy
 from numpy.typing import NDArray
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.flower.serving import NotServedError, Served, restore
 
@@ -188,13 +188,14 @@ def node_or_state(state: Path) -> "Iterator[NodeClient | Served]":
 def array_of(content: bytes) -> NDArray[Any]:
     """The array of a `.npy` file, in its place, or `inputs` of a `.npz` file."""
     try:
-        if not content.startswith(npy.MAGIC_PREFIX):
-            found: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)["inputs"]
-            return found
-        begin = _header_end(content)
-        shape, fortran, kind = _layout(content[:begin])
-        return np.frombuffer(content, kind, math.prod(shape), begin).reshape(shape, order="F" if fortran else "C")
-    except (OSError, ValueError, LookupError, TypeError, EOFError, struct.error, zipfile.BadZipFile) as error:
+        with storage.reading_arrays():
+            if not content.startswith(npy.MAGIC_PREFIX):
+                found: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)["inputs"]
+                return found
+            begin = _header_end(content)
+            shape, fortran, kind = _layout(content[:begin])
+            return np.frombuffer(content, kind, math.prod(shape), begin).reshape(shape, order="F" if fortran else "C")
+    except (OSError, ValueError, LookupError) as error:
         raise FedadeError(f"the inputs cannot be read ({error}); send a .npy file, or .npz with `inputs`") from error
 
 

@@ -1,6 +1,5 @@
 """Where a client's batches come from."""
 
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedade.core import storage
 from fedade.core.deployment import Deployment, Reference
 from fedade.core.errors import FedadeError
 from fedade.core.importing import import_attribute
@@ -19,7 +19,7 @@ from fedade.core.scenario import Streams
 from fedade.engine.client import refuse_misshapen
 from fedade.flower.settings import FolderStream, StreamSettings
 
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError)
 START = ""
 """The cursor before the first batch."""
 
@@ -145,7 +145,7 @@ def real_stream(settings: StreamSettings, client: str, elsewhere: str | None) ->
 def own_labelled(path: Path, deployment: Deployment) -> Reference:
     """A client's own labelled data, from a `.npz` file with `inputs` and `labels` on its host."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with storage.reading_arrays(), np.load(path, allow_pickle=False) as stored:
             inputs, labels = _inputs(stored["inputs"]), torch.from_numpy(stored["labels"].astype(np.int64))
     except _UNREADABLE as error:
         raise FedadeError(
@@ -161,8 +161,10 @@ def own_labelled(path: Path, deployment: Deployment) -> Reference:
 
 def _read(path: Path) -> Tensor:
     try:
-        found = np.load(path, allow_pickle=False)
-        return _inputs(found if isinstance(found, np.ndarray) else found["inputs"])
+        with storage.reading_arrays():
+            found = np.load(path, allow_pickle=False)
+            array = found if isinstance(found, np.ndarray) else found["inputs"]
+        return _inputs(array)
     except _UNREADABLE as error:
         raise BadBatchError(
             f"{path} is not a batch ({error}); expected a .npy file, or a .npz file with an array `inputs`", path.name

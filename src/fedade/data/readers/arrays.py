@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.data.dataset import Dataset, Labelled, assemble, checked_labels
 from fedade.data.download import damaged
@@ -50,9 +50,9 @@ def _npz_part(path: Path) -> Part | None:
         return None
     try:
         # numpy leaves a file that it opened itself open when it turns out not to be an archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with storage.reading_arrays(), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             content: Mapping[str, NDArray[np.generic]] = dict(arrays)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, LookupError) as error:
         raise damaged(path, str(error)) from error
     if not {"inputs", "labels"} <= set(content):
         raise FedadeError(f"{path} holds {', '.join(content) or 'nothing'}; expected arrays 'inputs' and 'labels'")

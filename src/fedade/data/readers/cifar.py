@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions.registry import MAX_SEVERITY, PUBLISHED
 from fedade.data.dataset import checked_labels
@@ -205,7 +206,8 @@ def read_corrupted_labels(folder: Path) -> NDArray[np.generic] | None:
 def load_array(path: Path) -> NDArray[np.generic]:
     """The array in a `.npy` file, memory-mapped; files that would need unpickling are refused."""
     try:
-        array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with storage.reading_arrays():
+            array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
         raise damaged(path, str(error)) from error
     return array
