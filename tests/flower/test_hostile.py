@@ -1,5 +1,6 @@
 """One client lies, in every way that its messages allow: it is named and not counted, and the others go on."""
 
+import json
 import logging
 
 import pytest
@@ -53,9 +54,18 @@ def countless_samples(content):
         replace_uplink(content, like(tensors, 0.0))
 
 
+def tensors_of_no_size(content):
+    """Nothing, in a shape whose strides no number holds."""
+    if uplink(content):
+        shape = {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}
+        header = json.dumps({"a": shape}).encode()
+        say(content, **{"arrays.uplink": len(header).to_bytes(8, "little") + header})
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (tensors_of_no_size, "its message is not an answer"),
         (no_data_with_nan, "it holds an update, but says no-data"),
         (countless_samples, f"it counts {2**62} samples, more than"),
     ],
@@ -160,6 +170,19 @@ def test_a_row_that_is_not_the_clients_own_is_left_out_of_the_trace(attacked, ca
     assert trace.column(trace.where(rows, client=2), "n").tolist() == [0, 12]
     assert trace.column(trace.where(rows, client=1), "n").tolist() == [12, 12]
     assert set(rows.column_names) <= {*IDENTIFIERS, "n", "participated", "bytes_sent", "bytes_received", *SHAREABLE}
+
+
+def test_whole_numbers_in_a_row_are_numbers_like_others(attacked):
+    """Arrow refuses those that single columns cannot hold exactly, which ended the run."""
+
+    def change(content):
+        if "row.timestep" in content.config_records["config"]:
+            say(content, **{"measure.s": 2**62 + 1, "measure.prior": [2**62 + 1] * 10})
+
+    status, rows = attacked(change)
+    assert status["finished"]
+    assert trace.column(trace.where(rows, client=2), "s").tolist() == [2.0**62] * 2
+    assert trace.column(trace.where(rows, client=1), "s").max() <= 1
 
 
 def test_a_row_is_told_once_and_only_when_its_timestep_closes(attacked, caplog):

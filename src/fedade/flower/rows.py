@@ -79,7 +79,12 @@ def widths_of(plan: Plan, classes: int) -> dict[str, int]:
 def plain_row(member: Member, reported: ReportedRow) -> PlainRow:
     """A row of the trace: what the client reported, beside what the server counted."""
     counted = {"n": reported.samples, **{name: getattr(member, name) for name in _COUNTS if name != "n"}}
-    return {"client": member.number, "timestep": reported.timestep, **counted, **reported.measures}
+    # One kind of number in a column: Arrow refuses large whole ones among others.
+    measures = {
+        name: [float(each) for each in value] if isinstance(value, list) else float(value)
+        for name, value in reported.measures.items()
+    }
+    return {"client": member.number, "timestep": reported.timestep, **counted, **measures}
 
 
 def by_timestep(rows: Iterable[PlainRow]) -> dict[int, list[PlainRow]]:
