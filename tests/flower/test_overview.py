@@ -68,6 +68,18 @@ def test_names_of_clients_are_whole_in_a_narrow_terminal():
     assert all(name in screen.file.getvalue() for name in names)
 
 
+def test_what_a_client_is_quoted_with_is_shown_as_it_is():
+    """In square brackets it would be a colour, a link, or the end of the command."""
+    said = "answer refused: '[/x]' is no outcome; [link=http://elsewhere]see[/link]"
+    member = {"name": "a", "timestep": 1, "last_seen": 1.0, "away": False, "trouble": said, "measures": {}}
+    screen = Console(width=200, file=io.StringIO(), force_terminal=True)
+    screen.print(table_of({"members": [member]}))
+    assert said in screen.file.getvalue()
+    screen.print(table_of({"error": said}))
+    screen.print(table_of({"client": "a", "requests": 0, "quarantined": {"[/x].npy": said}}))
+    assert "[/x].npy" in screen.file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(5, "5 s ago"), (200, "3 min ago"), (7300, "2 h ago"), (9e5, "10 d ago")]
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Column, Table
+from rich.text import Text
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
@@ -126,9 +127,11 @@ def ago(moment: float, now: float) -> str:
 def table_of(status: Mapping[str, Any]) -> Table:
     # A name is whole in a narrow terminal, whatever becomes of the rest.
     columns = [Column(name, no_wrap=name == "client", overflow="fold") for name in columns_of(status)]
-    table = Table(*columns, title=headline(status), title_justify="left", caption="\n".join(notes_of(status)))
+    # As plain text: it quotes clients, and what stands in square brackets would be markup.
+    title, caption = Text(headline(status), "table.title"), Text("\n".join(notes_of(status)), "table.caption")
+    table = Table(*columns, title=title, title_justify="left", caption=caption)
     for line in lines_of(status, time.time()):
-        table.add_row(*line)
+        table.add_row(*map(Text, line))
     return table
 
 
