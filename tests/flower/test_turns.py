@@ -167,6 +167,24 @@ def test_a_server_cannot_lead_a_client_out_of_its_state_folder(run):
         Identity.of({"client": "ada"}, {}).state_of(run)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda value: value * float("nan"), "holds NaN or infinite values"),
+        (lambda value: value.flatten()[:1], r"has shape \[1\], expected"),
+        (lambda value: value.double(), "is torch.float64, expected torch.float32"),
+    ],
+    ids=["nan", "shape", "type"],
+)
+def test_layers_that_are_not_the_methods_reach_no_state(client, change, reason):
+    """What a client keeps would be no number for ever after, also with an honest server."""
+    first = client.take_turn(told(0, 1))
+    changed = {name: change(value) for name, value in first.uplink.items()}
+    with pytest.raises(FedadeError, match=f"the server's layers: .* {reason}"):
+        client.take_turn(told(1, 1, base=0, version=1, shared=changed))
+    assert client.store.load(1) is None
+
+
 def test_a_number_is_enough_of_a_name():
     found = Identity.of({"partition-id": 7, "state-dir": "/var/lib/fedade"}, {})
     assert (found.name, found.state_dir) == ("client-0007", Path("/var/lib/fedade/client-0007"))

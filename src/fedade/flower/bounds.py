@@ -85,14 +85,15 @@ def check_update(answer: Answer, asked: Named | None, shared: Named, settings: F
         raise FedadeError("it counts no sample")
     if answer.samples > settings.max_samples:
         raise FedadeError(f"it counts {answer.samples} samples, more than {settings.max_samples} (flower.max_samples)")
-    _check_tensors(uplink, asked)
+    check_tensors(uplink, asked)
     moved = norm(uplink[name] - shared[name] if name in shared else uplink[name] for name in uplink)
     allowed = settings.max_update * norm((shared or asked).values())
     if moved > allowed:
         raise FedadeError(f"it moves by {moved:.3g}, more than {allowed:.3g} (flower.max_update)")
 
 
-def _check_tensors(uplink: Named, asked: Named) -> None:
+def check_tensors(uplink: Named, asked: Named) -> None:
+    """Refuse what has other names, shapes or types than it should, or values that are no numbers."""
     if uplink.keys() != asked.keys():
         odd = sorted(uplink.keys() ^ asked.keys())
         raise FedadeError(f"it {'holds' if odd[0] in uplink else 'lacks'} {odd[0]}")

@@ -20,6 +20,7 @@ from fedade.core.network import PassCounter
 from fedade.core.tree import Tree
 from fedade.engine.client import observed, refuse_misshapen, whole_rows
 from fedade.engine.scoring import quality
+from fedade.flower.bounds import check_tensors
 from fedade.flower.settings import FlowerSettings
 from fedade.flower.snapshots import BEGINNING, Opened, Snapshot, Store
 from fedade.flower.streams import BadBatchError, ClientBatch, ClientStream
@@ -108,7 +109,13 @@ class Client:
         if method is None:
             return {}
         form = method.begin_server(self.deployment)
-        return dict(tree_like(form, sent)) if sent else form
+        if not sent:
+            return form
+        try:
+            check_tensors(sent, named_leaves(form))
+        except FedadeError as error:  # they would be in the client's state from now on
+            raise FedadeError(f"the server's layers: {error}; is it the right server?") from error
+        return dict(tree_like(form, sent))
 
     def _personalised(self, now: Snapshot, shared: Shared, downlink: Named) -> Snapshot:
         """The personal step of the last round, on the layers that came of it."""
