@@ -147,6 +147,8 @@ def test_the_server_clips_what_a_private_client_did_not(attacked, monkeypatch):
         ({"measure.accuracy_post": [0.1, 0.2]}, "accuracy_post is a list, expected a number"),
         ({"measure.learning_rate": -1.0}, "learning_rate is -1, expected 0 to inf"),
         ({"measure.s": float("inf")}, "s is inf, expected a finite number"),
+        ({"measure.s": -1.7e308}, "s is -1.7e+308, expected a number of single precision"),
+        ({"measure.learning_rate": 1e308}, "learning_rate is 1e+308, expected a number of single precision"),
         ({"measure.true_prior": [0.5, 0.5]}, "true_prior has 2 numbers, expected 10"),
         ({"measure.true_prior": 1.0}, "true_prior is a number, expected a list"),
         ({"measure.true_prior": [2.0] * 10}, "true_prior is 2, expected 0 to 1"),

@@ -33,6 +33,8 @@ _RANGES = {
     **dict.fromkeys(("learning_rate", "state_bytes", "passes", "waiting"), _POSITIVE),
 }
 """What a column can hold; all others any finite number."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Methods compute in single precision. Sums and axes of larger numbers overflow, and a run ended without its report."""
 
 
 def check_row(reported: ReportedRow, expected: int, widths: Mapping[str, int], settings: FlowerSettings) -> None:
@@ -63,6 +65,8 @@ def _check_measure(name: str, value: object, width: int) -> None:
     for number in numbers:
         if not isinstance(number, int | float) or isinstance(number, bool):
             raise FedadeError(f"{name} is {str(number)[:20]!r}, expected a number")
+        if math.isfinite(number) and abs(number) > LARGEST:
+            raise FedadeError(f"{name} is {number:g}, expected a number of single precision")
         if not (math.isfinite(number) and low <= number <= high):
             wanted = "a finite number" if (low, high) == _ANY else f"{low:g} to {high:g}"
             raise FedadeError(f"{name} is {number:g}, expected {wanted}")
