@@ -77,6 +77,21 @@ def test_bad_input_is_one_clear_line(fedade, words, told):
     assert done.stdout == ""
 
 
+def test_what_a_strangers_file_is_quoted_with_reaches_no_terminal_as_a_command(fedade, tmp_path):
+    np.savez(tmp_path / "data.npz", **{"\x1b]0;another title\x07\x1b[2Jpictures": np.zeros(3)})
+    done = fedade("run", "--set", f"scenario.dataset=arrays:{tmp_path / 'data.npz'}")
+    assert done.returncode == 2
+    assert "pictures; expected arrays 'inputs' and 'labels'" in done.stderr
+    assert done.stderr.strip().isprintable()
+
+
+def test_settings_that_are_nested_without_an_end_are_refused_in_one_line(fedade, tmp_path):
+    (tmp_path / "deep.yaml").write_text("[" * 5000 + "]" * 5000)
+    done = fedade("run", str(tmp_path / "deep.yaml"))
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    assert "deep.yaml is not YAML" in done.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

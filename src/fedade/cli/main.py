@@ -125,5 +125,6 @@ def main() -> None:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
+    # It may quote a stranger's file, whose words must not be commands to the terminal.
+    typer.echo("".join(sign if sign.isprintable() or sign == "\n" else " " for sign in message), err=True)
     sys.exit(code)
