@@ -92,6 +92,16 @@ def test_settings_that_are_nested_without_an_end_are_refused_in_one_line(fedade,
     assert "deep.yaml is not YAML" in done.stderr
 
 
+def test_a_few_lines_that_stand_for_megabytes_are_quoted_shortly(fedade, tmp_path):
+    levels = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 7)]
+    (tmp_path / "many.yaml").write_text("\n".join(["a0: &a0 [x]", *levels, "methods: [{fed-ade: *a6}]"]))
+    done = fedade("run", str(tmp_path / "many.yaml"))
+    assert done.returncode == 2
+    (tmp_path / "many.yaml").write_text("\n".join(["a0: &a0 [x]", *levels, "seeds: *a6"]))
+    told = fedade("run", str(tmp_path / "many.yaml")).stderr
+    assert len(told) < 2000
+
+
 @pytest.mark.parametrize(
     "words",
     [

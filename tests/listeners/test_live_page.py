@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -71,6 +72,18 @@ def test_other_sites_cannot_read_the_page(tmp_path):
         connection.request("GET", "/state", headers={"Host": "evil.example:80"})
         assert connection.getresponse().status == 403
         connection.close()
+
+
+def test_a_damaged_folder_is_told_in_the_browser_and_not_on_the_terminal(tmp_path, capfd):
+    Cell(tmp_path / "Läufe ∞").write_rows(1, 2)
+    (tmp_path / "Läufe ∞" / "plan.json").write_text("[")
+    with serve_in_background(tmp_path / "Läufe ∞") as address:
+        for place in ("", "state"):
+            with pytest.raises(HTTPError) as answer:
+                urlopen(address + place)  # noqa: S310
+            assert answer.value.code == 503
+            assert "plan.json" in answer.value.read().decode()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["."], ["suite", "--port"]])

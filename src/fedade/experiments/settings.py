@@ -2,6 +2,7 @@
 
 import json
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -190,6 +191,11 @@ def merged(*layers: Mapping[str, Any]) -> Settings:
     return together
 
 
+_SHORTLY = reprlib.Repr()
+"""A few lines of YAML can stand for gigabytes."""
+_SHORTLY.maxlevel, _SHORTLY.maxstring, _SHORTLY.maxother = 2, 200, 200
+
+
 def explain(error: ValidationError, prefix: str) -> str:
     """The first thing that is wrong, in one line."""
     first = error.errors(include_url=False)[0]
@@ -200,7 +206,7 @@ def explain(error: ValidationError, prefix: str) -> str:
         where = prefix or "scenario, protocol, methods, method, seeds, execution"
         return f"{path}: there is no such setting in {where}; docs/configuration.md shows all"
     message = first["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {first['input']!r})"
+    given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {_SHORTLY.repr(first['input'])})"
     return f"{path}: {message[0].lower()}{message[1:]}{given}"
 
 

@@ -5,7 +5,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from http import HTTPStatus
@@ -167,18 +167,19 @@ class _Handler(BaseHTTPRequestHandler):
         # Another site may have its own name point here, and would then be allowed to read the answer.
         if self.headers.get("Host", "").rpartition(":")[0] not in (HOST, "localhost"):
             self.send_error(HTTPStatus.FORBIDDEN)
-        elif self.path == "/state":
-            self._answer("application/json", json.dumps(live_state(folder)).encode())
-        elif self.path == "/":
-            over = live_state(folder)["over"]
-            try:
+            return
+        try:
+            if self.path == "/state":
+                self._answer("application/json", json.dumps(live_state(folder)).encode())
+            elif self.path == "/":
+                over = live_state(folder)["over"]
                 self._answer("text/html; charset=utf-8", live_page(folder))
-            except FedadeError as error:  # files that are being moved; the page asks again
-                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-            if over:
-                self.server.told_the_end.set()
-        else:
-            self._answer("text/plain", b"")  # browsers ask for an icon
+                if over:
+                    self.server.told_the_end.set()
+            else:
+                self._answer("text/plain", b"")  # browsers ask for an icon
+        except FedadeError as error:  # files that are being moved, or damaged; the page asks again
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
 
     def _answer(self, kind: str, content: bytes) -> None:
         self.send_response(HTTPStatus.OK)
@@ -199,7 +200,8 @@ def serve_in_background(folder: Path, port: int = 0) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server.address
-            if server.visited.is_set() and live_state(folder)["over"]:
-                server.told_the_end.wait(LAST_LOOK)
+            with suppress(FedadeError):  # a damaged folder has no last page
+                if server.visited.is_set() and live_state(folder)["over"]:
+                    server.told_the_end.wait(LAST_LOOK)
         finally:
             server.shutdown()
