@@ -1,6 +1,6 @@
 """Settings of an experiment, from a preset or file and what the command line says on top."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,12 @@ def refuse_unknown(settings: Mapping[str, Any]) -> None:
 
     Only what is wrong for certain: values, and names that others give a meaning (`folder:PATH`), are checked later.
     """
-    scenario = settings.get("scenario") or {}
-    dataset, model = scenario.get("dataset"), scenario.get("model")
-    if dataset and not is_own(dataset):
+    scenario = settings.get("scenario")
+    dataset, model = (scenario.get(key) if isinstance(scenario, Mapping) else None for key in ("dataset", "model"))
+    if dataset and isinstance(dataset, str) and not is_own(dataset):
         spec_of(dataset)
     models = [entry["name"] for entry in listed("models")]
-    if model and ":" not in model and model not in models:
+    if model and isinstance(model, str) and ":" not in model and model not in models:
         raise FedadeError(f"unknown model {model!r}{hint(model, models)}")
     known = {entry["name"]: entry["settings"].split(", ") for entry in listed("settings")}
     for method, own in _settings_of_methods(settings):
@@ -54,7 +54,8 @@ def refuse_unknown(settings: Mapping[str, Any]) -> None:
 
 
 def _settings_of_methods(settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    groups = [settings.get("method"), *(settings.get("methods") or ())]
+    rows = settings.get("methods")
+    groups = [settings.get("method"), *(rows if isinstance(rows, Sequence) else ())]
     for group in groups:
         if isinstance(group, Mapping):
             yield from ((str(name), own) for name, own in group.items() if isinstance(own, Mapping))

@@ -7,9 +7,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class StrictSettings(BaseModel):
-    """Settings that never change, and among which a key that there is not is an error."""
+    """Settings that never change, and among which a key that there is not is an error. No number is infinite: JSON, in
+    which settings are kept, has none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def known_name(kind: str, name: str, known: Iterable[str]) -> str:

@@ -77,8 +77,11 @@ def _warn_once(line: str) -> None:
 
 def in_present_words(settings: Mapping[str, Any], warn: Callable[[str], None] = _warn_once) -> Settings:
     """Settings with the keys of 0.1 (`federation.KEY`, `method.KEY`) where they are now, and a line for each."""
+    old = settings.get("federation")
+    if not isinstance(old, Mapping):  # there is none, or it is no group, which is told later
+        return _methods_in_present_words(dict(settings), warn)
     present = {key: value for key, value in settings.items() if key != "federation"}
-    for key, value in (settings.get("federation") or {}).items():
+    for key, value in old.items():
         group = _MOVED.get(key)
         if group is None:
             raise FedadeError(f"federation.{key}: there is no such setting; docs/configuration.md shows all")
@@ -88,11 +91,14 @@ def in_present_words(settings: Mapping[str, Any], warn: Callable[[str], None] = 
 
 
 def _methods_in_present_words(settings: Settings, warn: Callable[[str], None]) -> Settings:
-    own = settings.get("method") or {}
+    own = settings.get("method")
+    if not isinstance(own, Mapping):
+        return settings
     old = {key: value for key, value in own.items() if not is_method(key)}
     if not old:
         return settings
-    names = [_name(entry) for entry in settings.get("methods") or ()]
+    rows = settings.get("methods")
+    names = [_name(entry) for entry in (rows if isinstance(rows, Sequence) else ())]
     if len(set(names)) != 1 or not is_method(names[0]):
         key = next(iter(old))
         raise FedadeError(f"method.{key}: say which method's, for example fed-ade.{key}")

@@ -4,9 +4,10 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_serializer, model_validator
+from pydantic.fields import FieldInfo
 
 from fedade.core.choices import StrictSettings, hint
 from fedade.core.errors import FedadeError
@@ -194,6 +195,12 @@ def merged(*layers: Mapping[str, Any]) -> Settings:
 _SHORTLY = reprlib.Repr()
 """A few lines of YAML can stand for gigabytes."""
 _SHORTLY.maxlevel, _SHORTLY.maxstring, _SHORTLY.maxother = 2, 200, 200
+_PLAINLY = {
+    "dict_type": "input should be a group of settings",
+    "model_type": "input should be a group of settings",
+    "tuple_type": "input should be a list",
+}
+"""What a user is told where pydantic names types of Python."""
 
 
 def explain(error: ValidationError, prefix: str) -> str:
@@ -201,15 +208,26 @@ def explain(error: ValidationError, prefix: str) -> str:
     first = error.errors(include_url=False)[0]
     path = ".".join(str(part) for part in ((prefix,) if prefix else ()) + first["loc"])
     if first["type"] == "extra_forbidden":
-        if prefix and is_method(prefix):
-            return no_such_setting(path, str(first["loc"][-1]), prefix, settings_of(prefix))
-        where = prefix or "scenario, protocol, methods, method, seeds, execution"
-        return f"{path}: there is no such setting in {where}; docs/configuration.md shows all"
-    message = first["msg"].removeprefix("Value error, ")
+        *groups, key = (str(part) for part in first["loc"])
+        known = settings_of(prefix) if prefix and is_method(prefix) else Experiment.model_fields
+        return no_such_setting(path, key, path.rpartition(".")[0], _within(known, groups))
+    message = (
+        _PLAINLY.get(first["type"], first["msg"]).removeprefix("Value error, ").replace("Tuple should", "List should")
+    )
     given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {_SHORTLY.repr(first['input'])})"
     return f"{path}: {message[0].lower()}{message[1:]}{given}"
 
 
-def no_such_setting(path: str, key: str, method: str, known: Iterable[str]) -> str:
-    """What is said of a key that a method does not have."""
-    return f"{path}: there is no such setting of {method}{hint(key, known)}"
+def _within(known: Mapping[str, FieldInfo], groups: Iterable[str]) -> Mapping[str, FieldInfo]:
+    """The settings of a group inside groups; the number of an entry of a list leads no deeper."""
+    for group in groups:
+        kind = known[group].annotation if group in known else None
+        for part in (kind, *get_args(kind)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                known = part.model_fields
+    return known
+
+
+def no_such_setting(path: str, key: str, group: str, known: Iterable[str]) -> str:
+    """What is said of a key that a method or another group of settings does not have."""
+    return f"{path}: there is no such setting{f' of {group}' if group else ''}{hint(key, known)}"
