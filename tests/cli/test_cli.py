@@ -173,6 +173,15 @@ def test_each_row_has_its_own_settings(fedade):
     assert found["fix-lr-mid"] == pytest.approx(0.04)
 
 
+def test_names_in_brackets_are_shown_as_they_are(fedade):
+    done = fedade(
+        "run", *TINY, "--set", "methods=[source, {name: '[/red] $x_{', tent: {}}]", "--out", "[bold]", check=True
+    )
+    assert "[/red] $x_{" in done.stdout
+    assert "[bold]/report.html" in done.stdout
+    assert "[bold]" in done.stderr
+
+
 def test_words_of_the_last_version_are_understood_with_a_line_that_says_how_to_write_them_now(fedade):
     old = ["--set", "federation.participation=0.5", "--set", "method.rate.mid=0.02", "--method", "fix-lr-mid"]
     done = fedade("run", *TINY, *old, "--json", check=True)

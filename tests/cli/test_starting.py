@@ -20,6 +20,12 @@ def test_everything_can_be_listed(fedade, kind):
     assert all(entry["name"] in shown for entry in entries)
 
 
+def test_help_of_speed_names_its_default_and_the_extra_that_it_needs(fedade):
+    shown = fedade("speed", "--help", check=True).stdout
+    assert "all that the device has" in shown
+    assert "extra flower" in shown
+
+
 def test_commands_are_listed_without_importing_any_and_each_is_there():
     program = "import sys, fedade.cli.main; sys.exit(bool({'torch', 'pydantic', 'pyarrow'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -54,7 +54,7 @@ def print_entries(entries: Sequence[dict[str, Any]], json_: bool) -> None:
         table.add_column(name, overflow="fold", no_wrap=not any(len(_text(entry[name])) > LONG for entry in entries))
     for entry in entries:
         table.add_row(*(_text(value) for value in entry.values()))
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def _text(value: object) -> str:

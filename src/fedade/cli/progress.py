@@ -23,7 +23,9 @@ MOST_BARS = 8
 def _bars(quiet: bool) -> progress.Progress:
     columns = (
         # Gives way to the others on a narrow screen.
-        progress.TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        progress.TextColumn(
+            "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        ),
         progress.BarColumn(bar_width=12),
         progress.MofNCompleteColumn(),
         progress.TextColumn("{task.fields[note]}"),

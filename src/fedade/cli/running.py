@@ -79,7 +79,7 @@ def _print_run(experiment: "Experiment", done: "Run") -> None:
         f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}, {scenario.num_clients} clients, "
         f"{scenario.num_timesteps} timesteps, {len(experiment.seeds)} seed(s)"
     )
-    console = Console()
+    console = Console(markup=False)  # names of rows and folders may hold brackets
     console.print(title, highlight=False)
     results = run_table(rows(done.results))
     table = terminal_table([results.corner], [column.name for column in results.columns])

@@ -24,7 +24,8 @@ def speed_command(
         str | None, typer.Option(help="Another network: resnet18, timm:NAME, import:package.module:callable.")
     ] = None,
     precision: Annotated[
-        list[str] | None, typer.Option(help="float32, tf32 or bf16; repeatable. [default: all that the device has]")
+        list[str] | None,
+        typer.Option(help="float32, tf32 or bf16; repeatable.", show_default="all that the device has"),
     ] = None,
     clients: Annotated[int | None, typer.Option(min=10, help="Clients, of whom 10 take part in a round.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds per timestep.")] = None,
@@ -35,7 +36,7 @@ def speed_command(
         bool, typer.Option("--compile", help="Also time `torch.compile`, which compiles for minutes first.")
     ] = False,
     flower: Annotated[
-        bool, typer.Option("--flower", help="Also time the same work in Flower's simulation (fedade[flower]).")
+        bool, typer.Option("--flower", help="Also time the same work in Flower's simulation (extra flower).")
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of our fastest goes.")] = False,
     json_: Json = False,
