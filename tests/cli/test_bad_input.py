@@ -72,6 +72,7 @@ BAD = [
     (["run", "--seed", "one"], "'one' is not a valid"),
     (["run", "--colour", "red"], "no such option"),
     (["list", "clouds"], "'clouds' is not one of"),
+    (["list"], "Choose from: methods, datasets"),
     (["dance"], "no such command 'dance'"),
     (["data", "where", "cifer10"], "unknown dataset"),
 ]

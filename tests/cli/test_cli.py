@@ -182,6 +182,20 @@ def test_names_in_brackets_are_shown_as_they_are(fedade):
     assert "[bold]" in done.stderr
 
 
+def test_tracking_a_finished_run_says_how_to_record_it(fedade):
+    fedade("run", *TINY, "--method", "source", "--out", "r", check=True)
+    done = fedade("run", *TINY, "--method", "source", "--out", "r", "--track", "tensorboard", check=True)
+    assert "`fedade export r --to tensorboard`" in done.stderr, "nothing of it is computed, hence nothing recorded"
+
+
+@pytest.mark.parametrize("words", [["digits-both", "--resume", "r"], ["--out", "s", "--resume", "r"]])
+def test_resuming_takes_no_other_scenario_or_folder(fedade, words):
+    fedade("run", *TINY, "--method", "source", "--out", "r", check=True)
+    done = fedade("run", *words)
+    assert done.returncode == 2
+    assert "leave out" in done.stderr
+
+
 def test_words_of_the_last_version_are_understood_with_a_line_that_says_how_to_write_them_now(fedade):
     old = ["--set", "federation.participation=0.5", "--set", "method.rate.mid=0.02", "--method", "fix-lr-mid"]
     done = fedade("run", *TINY, *old, "--json", check=True)

@@ -115,8 +115,10 @@ def main() -> None:
         message = error.format_message()  # type: ignore[attr-defined]
         if not message:  # help was asked for by saying nothing, and has been printed
             sys.exit(2)
-        once = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # typer and newer clicks both suggest
-        _end(f"fedade: {once[0].lower()}{once[1:]} See `fedade --help`.", 2)
+        line = " ".join(message.split())  # click lists choices one below the other
+        once = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", line)  # typer and newer clicks both suggest
+        stop = "" if once.endswith((".", "?")) else "."
+        _end(f"fedade: {once[0].lower()}{once[1:]}{stop} See `fedade --help`.", 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:

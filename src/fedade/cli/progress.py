@@ -13,6 +13,7 @@ from rich.table import Column
 from fedade.core.events import CellInfo, Listener, Listeners, Report, RowsOnDemand
 from fedade.listeners import trackers_named
 from fedade.listeners.live_page import serve_in_background
+from fedade.listeners.stored import stored_cells
 
 ESTIMATE_SECONDS = 1800.0
 """Seconds back from which the time left is told: single cells may take minutes."""
@@ -132,6 +133,10 @@ def listening(folder: Path, quiet: bool, track: list[str] | None, watch: bool) -
         trackers = trackers_named(track or [], folder)
         for tracker in trackers:
             held.callback(tracker.close)
+        if track and any(cell.result is not None for cell in stored_cells(folder)):
+            typer.echo(
+                f"fedade: what was finished before is recorded by `fedade export {folder} --to {track[0]}`", err=True
+            )
         if watch:
             address = held.enter_context(serve_in_background(folder))
             typer.echo(f"watch: {address}", err=True)

@@ -43,6 +43,9 @@ def run_command(
 
         if resume and not (resume / CONFIG).is_file():
             raise FedadeError(f"--resume {resume}: there is no run in this folder (no {CONFIG})")
+        if resume and (out or what != DEFAULT):
+            idle = f"--out {out}" if out else what
+            raise FedadeError(f"--resume {resume}: the folder says what is run, and where; leave out {idle}")
         settings, folder = (storage.read_yaml(resume / CONFIG), resume) if resume else (settings_from(what), out)
         if method:
             settings["methods"] = method
