@@ -293,3 +293,22 @@ def test_results_become_a_file_and_a_table(fedade, tmp_path):
     assert "1 of 1 files changed" in fedade("results", "write", "d.md", "--results", ".", check=True).stdout
     assert "| **" in document.read_text().splitlines()[8]
     fedade("results", "write", "d.md", "--results", ".", "--check", check=True)
+
+
+def test_finished_cells_that_cannot_be_read_are_told(fedade, tmp_path):
+    fedade("run", "--method", "source", "--method", "tent", "--out", "r", *TINY, check=True)
+    for cell in tmp_path.glob("r/cells/*/cell.json"):
+        cell.write_text(cell.read_text().replace('"tent"', '"gone:Tent"'))
+    added = fedade("results", "add", "r", "--results", ".", check=True)
+    assert "run.csv: 1 cells of r" in added.stdout
+    assert "1 finished cells of r cannot be read" in added.stderr
+    assert "PYTHONPATH" in added.stderr
+
+
+def test_a_table_may_be_all_that_a_document_has(fedade, tmp_path):
+    fedade("run", "--method", "source", "--out", "r", *TINY, check=True)
+    fedade("results", "add", "r", "--results", ".", check=True)
+    (tmp_path / "d.md").write_text("<!-- results\nfile: run.csv\ntable: run\n-->\n<!-- end of results -->")
+    assert "1 of 1 files changed" in fedade("results", "write", "d.md", "--results", ".", check=True).stdout
+    assert (tmp_path / "d.md").read_text().startswith("<!-- results\n")
+    assert "0 of 1 files changed" in fedade("results", "write", "d.md", "--results", ".", check=True).stdout

@@ -82,6 +82,12 @@ def add_command(
         added = add_results(folder, files, name)
         instead = f", {added.replaced} of them instead of lines with another fingerprint" if added.replaced else ""
         typer.echo(f"{added.path}: {added.cells} cells of {folder}{instead}")
+        if added.unread:
+            typer.echo(
+                f"fedade: {added.unread} finished cells of {folder} cannot be read and are left out; a method of yours "
+                "must be in the current folder or on PYTHONPATH",
+                err=True,
+            )
 
 
 @results.command("write")

@@ -14,7 +14,7 @@ from fedade.reporting.result_lines import read_lines
 from fedade.reporting.result_tables import TableSpec, markdown
 
 _BEGIN = "\n<!-- results\n"
-_PLACE = re.compile(rf"({_BEGIN}(.*?)\n-->\n)(.*?)(<!-- end of results -->\n)", re.DOTALL)
+_PLACE = re.compile(rf"({_BEGIN}(.*?)\n-->\n)(.*?)(<!-- end of results -->(?:\n|$))", re.DOTALL)
 
 
 def write_documents(documents: Sequence[Path], results: Path, check: bool = False) -> list[Path]:
@@ -37,11 +37,11 @@ def write_documents(documents: Sequence[Path], results: Path, check: bool = Fals
 
     changed = []
     for document in documents:
-        text = document.read_text(encoding="utf-8")
+        text = "\n" + document.read_text(encoding="utf-8")  # a table may be the first that there is
         if text.count(_BEGIN) != len(_PLACE.findall(text)):
             raise FedadeError(f"{document}: a table of results has no end; close it with `<!-- end of results -->`")
         if (made := made_again(document, text)) != text:
             changed.append(document)
             if not check:
-                storage.write_bytes(document, made.encode())
+                storage.write_bytes(document, made.removeprefix("\n").encode())
     return changed

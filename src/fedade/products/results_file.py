@@ -48,6 +48,8 @@ class Added(NamedTuple):
     cells: int
     replaced: int
     """Lines that were there with other settings or of other code."""
+    unread: int
+    """Finished cells that are left out, because their settings or their method are not to be had here."""
 
 
 def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
@@ -62,7 +64,8 @@ def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
     together = {place_of(line): line for line in merged(known, kept)}
     write_lines(path, list(together.values()))
     replaced = sum(has_other_settings(line, together.get(place_of(line), line)) for line in known)
-    return Added(path, len(lines), replaced)
+    finished = [found for found in folder.glob("cells/*/result.json") if ".corrupt-" not in found.parent.name]
+    return Added(path, len(lines), replaced, len(finished) - len(lines))
 
 
 def _setting(settings: Mapping[str, Any], path: str) -> Any:
