@@ -212,6 +212,23 @@ def test_a_model_that_guesses_is_warned_of(users, tmp_path):
         testbed(settings(tmp_path), tmp_path / "cache")
 
 
+class Halves(nn.Module):
+    """Bytes to numbers from 0 to 1, as a model does that was trained on bytes."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.float() / 255
+
+
+def test_a_model_that_reads_bytes_is_told_from_one_that_does_not(users, tmp_path, recwarn):
+    sample = grey_bytes(tmp_path)
+    users.model = lambda: nn.Sequential(Halves(), *sample.model)
+    with pytest.warns(RuntimeWarning, match=r"and on 100 % with scenario.pixels: bytes"):
+        testbed(settings(tmp_path), tmp_path / "cache")
+    recwarn.clear()
+    assert testbed(settings(tmp_path, pixels="bytes"), tmp_path / "cache").deployment.accuracy == 1
+    assert not recwarn.list
+
+
 @pytest.fixture
 def stored(users, tmp_path) -> Path:
     """The file of a deployment, which says what builds its network."""

@@ -19,13 +19,17 @@ from fedade.core.threads import set_threads
 from fedade.data.dataset import Dataset
 from fedade.data.registry import is_own, load
 from fedade.models.foreign import brought_module
-from fedade.models.splitting import bring
+from fedade.models.splitting import Unwrapped, bring
 from fedade.scenarios.bringing import TRIED, deploy_brought, load_brought, stored_origin
 from fedade.scenarios.partition import Partition
-from fedade.scenarios.settings import ScenarioSettings
+from fedade.scenarios.settings import Pixels, ScenarioSettings
 
 FILE = "deployment:"
 """How the file of a deployment is named in `scenario.model`."""
+FEW_IMAGES = 200
+"""Held-out images that tell whether a model was trained on bytes or on floats; it is far worse with the others."""
+CLEARLY = 0.15
+"""Share of these by which one of the two must be better to be named."""
 MEASURES_VERSION = 1
 """Part of every key: raised when the same model and data would be measured differently."""
 
@@ -56,7 +60,28 @@ def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSetting
             RuntimeWarning,
             stacklevel=2,
         )
+    other: Pixels = "unit" if settings.pixels == "bytes" else "bytes"
+    if (right := _right_with(other, model, parts)) > accuracy + CLEARLY:
+        warnings.warn(
+            f"{settings.model} is right on {100 * accuracy:.0f} % of the held-out examples, and on {100 * right:.0f} % "
+            f"with scenario.pixels: {other}; set it where the model was trained so",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return deployment
+
+
+@torch.no_grad()
+def _right_with(pixels: Pixels, model: nn.Module, parts: Partition) -> float:
+    """How often a model is right on some held-out images where bytes are given to it in this way; 0 where it fails."""
+    inputs = torch.from_numpy(np.array(parts.held_out.inputs[:FEW_IMAGES]))
+    if inputs.dtype is not torch.uint8:
+        return 0.0
+    try:
+        answers = Unwrapped(model, pixels == "unit").eval()(inputs).argmax(1)
+    except Exception:  # noqa: BLE001 - a stranger's code may take floats only
+        return 0.0
+    return float((answers == torch.from_numpy(parts.held_out.labels[:FEW_IMAGES])).float().mean())
 
 
 def own_model(name: str) -> nn.Module:
