@@ -5,11 +5,8 @@ from functools import partial
 from typing import Any
 
 from fedade.cli.listing import COMPUTED, ListedKind
-from fedade.data.corruptions.registry import CORRUPTIONS, STANDARD
-from fedade.data.sensor_corruptions import SENSOR_CORRUPTIONS
 from fedade.maths.schedules import SCHEDULES
 from fedade.methods import METHODS
-from fedade.scenarios.stream_laws import STREAMS
 from settings_tables import setting_rows
 
 FIRST = ("fed-ade-plus", "fed-ade")
@@ -34,22 +31,10 @@ def listed(kind: ListedKind, *columns: str) -> str:
     return markdown_table(("name", *columns), rows)
 
 
-def streams() -> str:
-    """Laws of streams, with what their classes say of them."""
-    return markdown_table(("name", "what comes when"), ((f"`{name}`", _first(law)) for name, law in STREAMS.items()))
-
-
 def schedules() -> str:
     """Schedules, with what each does."""
     rows = ((f"`{name}`", schedule.summary, schedule.random) for name, schedule in SCHEDULES.items())
     return markdown_table(("name", "how far the stream has moved", "random"), rows)
-
-
-def corruptions() -> str:
-    """Corruptions of colour and of grey images."""
-    colour = ((f"`{name}`", "colour", name in STANDARD) for name in CORRUPTIONS)
-    grey = ((f"`{name}`", "grey", True) for name in SENSOR_CORRUPTIONS)
-    return markdown_table(("name", "images", "used by default"), (*colour, *grey))
 
 
 def method_settings() -> str:
@@ -70,10 +55,6 @@ def _settings_of(name: str) -> str:
     return f"## {name}\n\n{make().card.summary[:1].upper()}{make().card.summary[1:]}.\n\n{table}\n"
 
 
-def _first(documented: Any) -> str:
-    return (documented.__doc__ or "").strip().splitlines()[0]
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
     "methods": partial(listed, "methods", "summary", "source", "rounds", "reference", "oracle"),
     "datasets": partial(listed, "datasets", "classes", "examples", "remark"),
@@ -81,8 +62,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "measures": partial(listed, "measures", "predictions", "features", "summary"),
     "presets": partial(listed, "presets", "dataset", "kind", "model"),
     "suites": partial(listed, "suites", "summary", "cells"),
-    "streams": streams,
+    "streams": partial(listed, "streams", "summary"),
     "schedules": schedules,
-    "corruptions": corruptions,
+    "corruptions": partial(listed, "corruptions", "images", "default"),
     "method-settings": method_settings,
 }

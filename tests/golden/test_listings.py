@@ -8,7 +8,7 @@ import pytest
 from fedade.cli.listing import COMPUTED, STORED
 
 
-@pytest.mark.parametrize("kind", ["methods", "settings", "models", "measures", "suites"])
+@pytest.mark.parametrize("kind", ["methods", "settings", "models", "streams", "corruptions", "measures", "suites"])
 def test_stored_listings_are_up_to_date(kind):
     known = json.loads(STORED.read_text()) if STORED.exists() else {}
     if os.environ.get("FEDADE_REWRITE_GOLDEN"):

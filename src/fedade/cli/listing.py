@@ -12,16 +12,21 @@ from fedade.core.errors import FedadeError
 from fedade.core.importing import OptionalModule
 
 # Imported when they are asked for.
+corruptions: Any = OptionalModule("fedade.data.corruptions.registry")
 datasets: Any = OptionalModule("fedade.data.registry")
 measures: Any = OptionalModule("fedade.parts.measures")
 methods: Any = OptionalModule("fedade.methods")
 models: Any = OptionalModule("fedade.models")
 presets: Any = OptionalModule("fedade.experiments.presets")
 schedules: Any = OptionalModule("fedade.maths.schedules")
+sensors: Any = OptionalModule("fedade.data.sensor_corruptions")
 settings: Any = OptionalModule("fedade.experiments.settings")
+stream_laws: Any = OptionalModule("fedade.scenarios.stream_laws")
 suites: Any = OptionalModule("fedade.experiments.suites")
 Entries = list[dict[str, Any]]
-ListedKind = Literal["methods", "datasets", "models", "schedules", "measures", "presets", "suites", "settings"]
+ListedKind = Literal[
+    "methods", "datasets", "models", "streams", "schedules", "corruptions", "measures", "presets", "suites", "settings"
+]
 
 
 def list_command(
@@ -84,6 +89,18 @@ def _models() -> Entries:
     return [{"name": name, "summary": summary} for name, summary in {**ours, **_NAMED_OTHERWISE}.items()]
 
 
+def _corruptions() -> Entries:
+    images = {
+        "colour": (corruptions.CORRUPTIONS, corruptions.STANDARD),
+        "grey": (sensors.SENSOR_CORRUPTIONS, sensors.SENSOR_STANDARD),
+    }
+    return [
+        {"name": name, "images": kind, "default": name in standard}
+        for kind, (known, standard) in images.items()
+        for name in known
+    ]
+
+
 def _measure(name: str, measure: Any) -> dict[str, Any]:
     on = {"predictions": measure.prediction.name, "features": measure.feature.name}
     return {"name": name, **on, "summary": measure.summary}
@@ -102,7 +119,12 @@ COMPUTED: Mapping[ListedKind, Callable[[], Entries]] = {
     "methods": lambda: [_method(name) for name in methods.METHODS],
     "datasets": lambda: datasets.describe(),
     "models": _models,
+    "streams": lambda: [
+        {"name": name, "summary": (law.__doc__ or "").split("\n\n")[0].replace("\n    ", " ")}
+        for name, law in stream_laws.STREAMS.items()
+    ],
     "schedules": lambda: [{"name": name, "variants": ", ".join(schedules.VARIANTS)} for name in schedules.SCHEDULES],
+    "corruptions": _corruptions,
     "measures": lambda: [_measure(name, measure) for name, measure in measures.MEASURES.items()],
     "presets": lambda: [_preset(name, make) for name, make in presets.PRESETS.items()],
     "suites": lambda: [_suite(suite) for suite in suites.SUITES.values()],

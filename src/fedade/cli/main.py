@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, NoReturn
 
@@ -103,6 +104,7 @@ _WORDS_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Entry point: an error that the user can mend is one line and exit code 2."""
+    warnings.showwarning = _warn
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # users name models and methods of their folder; last, so that it hides nothing
     try:
@@ -127,6 +129,15 @@ def main() -> None:
 
 
 def _end(message: str, code: int) -> NoReturn:
+    _say(message)
+    sys.exit(code)
+
+
+def _warn(message: Warning | str, *_where: object) -> None:
+    """A warning is a line as an error is, without the line of source that gave it."""
+    _say(f"fedade: {message}")
+
+
+def _say(message: str) -> None:
     # It may quote a stranger's file, whose words must not be commands to the terminal.
     typer.echo("".join(sign if sign.isprintable() or sign == "\n" else " " for sign in message), err=True)
-    sys.exit(code)

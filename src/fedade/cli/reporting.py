@@ -10,11 +10,11 @@ from fedade.cli.options import TRACKER_NAMES, loading, writable_folder
 from fedade.core.errors import FedadeError
 from fedade.core.paths import require_folder
 
-RunOrSuite = Annotated[Path, typer.Argument(metavar="RUN_OR_SUITE", callback=require_folder, help="Finished or not.")]
+RunOrSuite = Annotated[Path, typer.Argument(metavar="RUN_OR_SUITE", callback=require_folder, help="Its folder.")]
 RunsOrSuites = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN_OR_SUITE...", callback=lambda given: [*map(require_folder, given)], help="Finished or not."
+        metavar="RUN_OR_SUITE...", callback=lambda given: [*map(require_folder, given)], help="Their folders."
     ),
 ]
 

@@ -78,8 +78,9 @@ def _print_run(experiment: "Experiment", done: "Run") -> None:
     if not done.results:
         return
     scenario = experiment.scenario
+    stream = f"stream {scenario.stream}, " if scenario.stream != "drift" else ""
     title = (
-        f"{scenario.dataset}: {scenario.kind} shift, schedule {scenario.schedule}, {scenario.num_clients} clients, "
+        f"{scenario.dataset}: {scenario.kind} shift, {stream}schedule {scenario.schedule}, {scenario.num_clients} clients, "
         f"{scenario.num_timesteps} timesteps, {len(experiment.seeds)} seed(s)"
     )
     console = Console(markup=False)  # names of rows and folders may hold brackets

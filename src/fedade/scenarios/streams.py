@@ -26,8 +26,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ShiftStreams:
-    """Q_c^t = (1 − ω(t)) Q_c^0 + ω(t) Q_c^T (eq:label_shift), and corruptions whose severity follows ω. Other laws
-    (`stream_laws/`) derive from it and say differently what comes when."""
+    """Q_c^t = (1 − ω(t)) Q_c^0 + ω(t) Q_c^T (eq:label_shift), and corruptions whose severity follows ω.
+
+    Other laws (`stream_laws/`) derive from it and say differently what comes when."""
 
     settings: ScenarioSettings
     seeds: Seeds

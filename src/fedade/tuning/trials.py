@@ -83,7 +83,7 @@ class Tuning:
 def tune(method: Method, scenario: Scenario, run: RunTrials, progress: TrialProgress | None = None) -> Tuning:
     """Constants that do best on simulated drift, stage by stage; a trial that diverges is lost, not the search."""
     if not is_tunable(method):
-        raise FedadeError(f"{type(method).__name__} has no constants to calibrate; set constants to 'set'")
+        raise FedadeError(f"{type(method).__name__} has no constants to calibrate; leave it as it is")
     method = method.model_copy(update={"constants": "set"})
     deployed = _rows_of(Source(), scenario, run)
     best, best_score, trials = method, -math.inf, []
