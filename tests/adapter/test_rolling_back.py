@@ -1,5 +1,7 @@
 """A state that makes predictions worse than the deployed model's is given up."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -117,3 +119,15 @@ def test_good_states_are_kept_whatever_the_classes(learnable):
         for _ in range(4):
             adapter(inputs[rows])
     assert adapter.status.rolled_back == 0
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 3.0])
+@pytest.mark.parametrize("method", ["source", "fed-ade-plus"])
+def test_a_model_is_not_given_up_for_being_as_unsure_as_it_was_trained_to_be(method, sharpness, learnable):
+    deployment, inputs, _ = learnable
+    head = {name: value * sharpness for name, value in deployment.parameters.items() if name.startswith("head.")}
+    scaled = {"parameters": deployment.parameters | head, "temperature": deployment.temperature * sharpness}
+    adapter = fedade.Adapter(replace(deployment, **scaled), method, monitor=DeployedComparison(strangeness=-1.0))
+    for _ in range(8):
+        adapter(inputs[:80])
+    assert adapter.status.rolled_back == 0, adapter.status.reason

@@ -80,13 +80,21 @@ class DeployedComparison:
             return memory, Verdict()
         stride = max(1, len(probabilities) // self.most)
         adapted, inputs = (values[::stride][: self.most] for values in (probabilities, ctx.inputs))
-        deployed = deployed_probabilities(replace(ctx, inputs=inputs, passes={}))
-        return self.compare(ctx.deployment, memory, plan, adapted, deployed)
+        asked = replace(ctx, inputs=inputs, passes={})
+        logits = ctx.deployment.network.classify(ctx.deployment.parameters, asked.deployed_features())
+        return self.compare(ctx.deployment, memory, plan, adapted, deployed_probabilities(asked), logits.softmax(-1))
 
     def compare(
-        self, deployment: Deployment, total: Tensor, plan: Plan, adapted: Tensor, deployed: Tensor
+        self,
+        deployment: Deployment,
+        total: Tensor,
+        plan: Plan,
+        adapted: Tensor,
+        deployed: Tensor,
+        uncalibrated: Tensor | None = None,
     ) -> tuple[Tensor, Verdict]:
-        """The sum after a comparison of two predictions of the same samples, and the verdict; 0 after a bad one."""
+        """The sum after a comparison of two predictions of the same samples, and the verdict; 0 after a bad one. Of the
+        deployed model's they are calibrated; where they are given as it makes them, too, a client may be as unsure."""
         scale, usual = math.log(deployment.num_classes), deployment.mean_prediction
         prior = posterior_mode(deployed, usual, NEW_COUNTS * deployment.source_prior, ITERATIONS)
         unsure = entropy(deployed).mean() - prior @ deployment.constant(entropy_by_class)
@@ -97,9 +105,11 @@ class DeployedComparison:
             worse = bool(total > self.tolerated)
             reason = f"by the deployed model {float(others):.0%} of the answers are right, {float(own):.0%} of its own"
         else:
+            # Not all methods calibrate: what a model was trained to be unsure of (label smoothing) is no loss.
+            either = [deployed] if uncalibrated is None else [deployed, uncalibrated]
             if "prior" in plan:
-                deployed = reweight(deployed, plan["prior"], usual)
-            before, after = (float(information(each)) / scale for each in (deployed, adapted))
+                either = [reweight(each, plan["prior"], usual) for each in either]
+            before, after = (min(float(information(each)) for each in some) / scale for some in (either, [adapted]))
             worse = before - after > self.margin
             reason = f"adapted predictions tell {after:.2f} of the classes, the deployed model's {before:.2f}"
         return (torch.zeros_like(total), Verdict(reason)) if worse else (total, Verdict())
