@@ -155,6 +155,18 @@ def test_broken_rows_are_answered_by_the_class_frequencies_and_nothing_is_learne
     assert same(bits(adapter), before)
 
 
+@pytest.mark.parametrize("size", [40, 5])
+def test_rows_on_which_every_model_overflows_are_answered_by_the_class_frequencies(deployment, size):
+    adapter, usual = fedade.Adapter(deployment), batches(1)[0]
+    adapter(usual)
+    batch = usual[:size].clone()
+    batch[1] = 3e38 * (batch[1] - batch[1].median()).sign()
+    for answer in (adapter(batch), adapter.predict(batch)):
+        assert torch.allclose(answer[1], adapter.status.prior)
+        torch.testing.assert_close(answer.sum(-1), torch.ones(size))
+        assert not torch.allclose(answer[0], answer[1])
+
+
 def test_predicting_learns_nothing(deployment):
     adapter = fedade.Adapter(deployment)
     first, second = batches(2)

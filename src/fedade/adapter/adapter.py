@@ -214,13 +214,19 @@ class Adapter:
         if whole.any():
             ctx = self._context(memory, inputs[whole], memory.counts.learned)
             found = self.method.predict(ctx, memory.state)
-            answer[whole] = found if found.isfinite().all() else deployed_probabilities(ctx)
+            answer[whole] = found if found.isfinite().all() else self._deployed(ctx)
         return answer
+
+    def _deployed(self, ctx: ClientContext) -> Tensor:
+        """What the deployed model answers; class frequencies where it overflows, too."""
+        answer = deployed_probabilities(ctx)
+        prior = self._memory.plan.get("prior", self.deployment.source_prior)
+        return torch.where(answer.isfinite().all(-1, keepdim=True), answer, prior.to(answer))
 
     def _rolled_back(self, ctx: ClientContext, memory: Memory, reason: str) -> Tensor:
         counts = replace(memory.counts, rolled_back=memory.counts.rolled_back + 1, reason=reason)
         self._memory = replace(memory, counts=counts)
-        return deployed_probabilities(ctx)
+        return self._deployed(ctx)
 
     def _refuse(self, reason: str) -> None:
         counts = self._memory.counts
