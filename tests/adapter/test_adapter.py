@@ -167,6 +167,15 @@ def test_rows_on_which_every_model_overflows_are_answered_by_the_class_frequenci
         assert not torch.allclose(answer[0], answer[1])
 
 
+def test_what_is_done_to_answers_and_status_does_not_reach_the_state(deployment):
+    adapter = fedade.Adapter(deployment)
+    answer = adapter(batches(1)[0])
+    before = bits(adapter)
+    adapter.status.prior.mul_(100)
+    answer.zero_()
+    assert same(bits(adapter), before)
+
+
 def test_predicting_learns_nothing(deployment):
     adapter = fedade.Adapter(deployment)
     first, second = batches(2)

@@ -127,7 +127,8 @@ class Adapter:
         """How it is doing."""
         plan, counts = self._memory.plan, self._memory.counts
         told: dict[str, Any] = {name: float(plan[name]) for name in ("s", "s_unc", "s_rep", "trust") if name in plan}
-        return Status(**vars(counts), waiting=len(self._memory.waiting), prior=plan.get("prior"), **told)
+        prior = plan["prior"].clone() if "prior" in plan else None  # the caller's own, to do with as they please
+        return Status(**vars(counts), waiting=len(self._memory.waiting), prior=prior, **told)
 
     @torch.no_grad()
     def adopt(self, state: Tree, shared: Shared, plan: Plan, learned: int) -> None:
