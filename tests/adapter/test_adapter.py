@@ -176,6 +176,19 @@ def test_what_is_done_to_answers_and_status_does_not_reach_the_state(deployment)
     assert same(bits(adapter), before)
 
 
+def test_a_callers_autocast_changes_nothing(sample):
+    usual, mixed = [], []
+    for answers, enabled in ((usual, False), (mixed, True)):
+        with torch.autocast("cpu", enabled=enabled):
+            held_out = sample.inputs, labels_for(sample)
+            deployment = fedade.deploy(sample.model, held_out)
+            monitor = fedade.AccuracyMonitor.rehearsed(deployment, held_out)
+            adapter = fedade.Adapter(deployment, monitor=monitor)
+            answers += [adapter(batch) for batch in batches(3)] + [adapter.predict(batches(1)[0])]
+            answers.append(torch.tensor(adapter.status.estimated_accuracy))
+    assert all(torch.equal(one, other) for one, other in zip(usual, mixed, strict=True))
+
+
 def test_predicting_learns_nothing(deployment):
     adapter = fedade.Adapter(deployment)
     first, second = batches(2)

@@ -12,6 +12,7 @@ from fedade.adapter.judging import DeployedComparison, Verdict
 from fedade.adapter.monitoring import FittedMonitor
 from fedade.adapter.simulated_drift import rehearse
 from fedade.core.method import ClientContext, Deployment, Method, Plan
+from fedade.core.precision import without_autocast
 from fedade.core.tree import Tree
 from fedade.engine.client import refuse_misshapen
 from fedade.parts.priors import calibrated_probabilities
@@ -33,6 +34,7 @@ class AccuracyMonitor:
 
     @classmethod
     @torch.no_grad()
+    @without_autocast()
     def rehearsed(
         cls, deployment: Deployment, held_out: tuple[Any, Any], method: str | Method = "fed-ade-plus", **settings: Any
     ) -> "AccuracyMonitor":

@@ -14,6 +14,7 @@ from fedade.adapter.memory import Counts, Memory, Turn, load_memory, read_descri
 from fedade.core.context import context_before_first_batch
 from fedade.core.errors import FedadeError
 from fedade.core.method import ClientContext, Deployment, Method, Plan, Shared, with_rounds
+from fedade.core.precision import without_autocast
 from fedade.core.seeds import Seeds
 from fedade.core.tree import Tree
 from fedade.engine.client import client_context, exchanged_alone, observed, refuse_misshapen, whole_rows
@@ -95,6 +96,7 @@ class Adapter:
         self._turn = Turn()
 
     @torch.no_grad()
+    @without_autocast()
     def __call__(self, batch: Any) -> Tensor:
         """Learn from a batch of unlabelled inputs `[n, ...]`, and answer it with class probabilities `[n, K]`."""
         with self._turn.lock:
@@ -117,6 +119,7 @@ class Adapter:
             return answer
 
     @torch.no_grad()
+    @without_autocast()
     def predict(self, batch: Any) -> Tensor:
         """Class probabilities `[n, K]` of inputs, by what was learned so far; nothing is learned or counted."""
         inputs = self._checked(batch)
@@ -168,6 +171,7 @@ class Adapter:
         return adapter
 
     @torch.no_grad()
+    @without_autocast()
     def _beginning(self) -> Memory:
         federated, deployment = with_rounds(self.method), self.deployment
         state = self.method.begin(context_before_first_batch(deployment))

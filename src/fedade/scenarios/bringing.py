@@ -12,6 +12,7 @@ from fedade.core import storage
 from fedade.core.deployment import Deployment, load_deployment
 from fedade.core.errors import FedadeError
 from fedade.core.identity import digest, tensor_bytes
+from fedade.core.precision import without_autocast
 from fedade.core.split import Split
 from fedade.models.splitting import Brought, bring
 from fedade.scenarios.held_out import as_prior, check_classes
@@ -25,6 +26,7 @@ USUALLY_KEPT = 500
 """Held-out samples that a deployment keeps where it is not said how many."""
 
 
+@without_autocast()
 def deploy_brought(
     model: nn.Module,
     inputs: Tensor,
@@ -58,6 +60,7 @@ def deploy_brought(
     return replace(measured.to(device), origin=_origin(brought, factory))
 
 
+@without_autocast()
 def load_brought(
     path: Path, model: nn.Module, personal: tuple[str, ...] = Split().personal, unit_pixels: bool = False
 ) -> Deployment:
