@@ -249,6 +249,17 @@ def test_wrapped_and_half_models_work(wrapped):
     assert model.training
 
 
+@pytest.mark.parametrize("wrapped", [nn.DataParallel, COMPILED])
+def test_parts_may_be_wrapped(wrapped):
+    plain, data = cnn(3, 3), (torch.rand(30, 3, 8, 8), GOOD[1])
+    model = nn.Sequential(wrapped(plain[:-1]), plain[-1])
+    deployment, usual = fedade.deploy(model, data), fedade.deploy(nn.Sequential(plain[:-1], plain[-1]), data)
+    assert deployment.digest == usual.digest, "a file of one is a file of the other"
+    batch = torch.rand(40, 3, 8, 8)
+    assert torch.equal(fedade.Adapter(deployment)(batch), fedade.Adapter(usual)(batch))
+    assert type(model[0]) is not nn.Sequential, "the module is as it was"
+
+
 def test_few_samples_are_told():
     with pytest.warns(RuntimeWarning, match="only 1 held-out sample of classes 0, 1, 2"):
         fedade.deploy(LINEAR, (GOOD[0][:3], GOOD[1][:3]))

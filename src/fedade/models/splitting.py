@@ -15,6 +15,8 @@ from fedade.models.traced import TracedPass, forward_traced, rounds_to, traced
 MOST_CANDIDATES = 4
 """Linear layers that are tried as the head, from the last that ran backwards."""
 
+WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
+
 
 class Brought(NamedTuple):
     """A model that was brought, as this package computes with it."""
@@ -90,9 +92,7 @@ def bring(model: nn.Module, batch: Tensor, head: str | None, unit_pixels: bool =
 def _copied(model: nn.Module, unit_pixels: bool) -> Unwrapped:
     if not isinstance(model, nn.Module):
         raise FedadeError(f"the model is a {type(model).__name__}; pass the trained nn.Module")
-    for wrapper in ("_orig_mod", "module"):  # of torch.compile, and of DataParallel
-        if type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
-            model = getattr(model, wrapper, model)
+    model = _unwrapped_module(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise FedadeError("the model is TorchScript, which cannot be split; pass the nn.Module that it was made from")
     if any(nn.parameter.is_lazy(value) for value in (*model.parameters(), *model.buffers())):
@@ -100,9 +100,25 @@ def _copied(model: nn.Module, unit_pixels: bool) -> Unwrapped:
     if any(value.is_meta for value in model.parameters()):
         raise FedadeError("the model is on the meta device: load its weights, load_state_dict(..., assign=True)")
     try:
-        return Unwrapped(deepcopy(model), unit_pixels).float().eval().requires_grad_(False)
+        copied = _without_wrappers(deepcopy(model))
+        return Unwrapped(copied, unit_pixels).float().eval().requires_grad_(False)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise FedadeError(f"the model cannot be copied ({first_line(error)}); pass a plain nn.Module") from error
+
+
+def _unwrapped_module(module: nn.Module) -> nn.Module:
+    """What torch.compile, DataParallel or both were put around."""
+    while (name := WRAPPERS.get(type(module).__name__)) is not None:
+        module = getattr(module, name)
+    return module
+
+
+def _without_wrappers(module: nn.Module) -> nn.Module:
+    """The same for all its parts: what was compiled does not see that layers are replaced."""
+    for name, child in module._modules.items():
+        if child is not None:
+            module._modules[name] = _without_wrappers(_unwrapped_module(child))
+    return module
 
 
 def _checked_logits(whole: nn.Module, batch: Tensor) -> Tensor:
