@@ -106,6 +106,7 @@ def test_layers_that_share_their_weights_are_deployed():
     assert fedade.Adapter(deployment)(GOOD[0]).isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:.*stay as deployed")
 def test_batch_norm_in_all_its_forms_keeps_the_models_answers():
     class FrozenBatchNorm2d(nn.Module):
         """As torchvision's: all tensors are buffers."""
@@ -258,6 +259,23 @@ def test_parts_may_be_wrapped(wrapped):
     batch = torch.rand(40, 3, 8, 8)
     assert torch.equal(fedade.Adapter(deployment)(batch), fedade.Adapter(usual)(batch))
     assert type(model[0]) is not nn.Sequential, "the module is as it was"
+
+
+class OwnNorm(nn.BatchNorm2d):
+    """A class of its own, which may do anything."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs)
+
+
+def test_statistics_that_cannot_be_adapted_are_told():
+    data = torch.rand(30, 3, 8, 8), GOOD[1]
+    with pytest.warns(RuntimeWarning, match=r"^1, 4: statistics of 2 normalisation layers stay as deployed"):
+        fedade.deploy(cnn(3, 3, OwnNorm), data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for norm in (nn.BatchNorm2d, nn.InstanceNorm2d, lambda width: nn.BatchNorm2d(width, track_running_stats=False)):
+            fedade.deploy(cnn(3, 3, norm), data)
 
 
 def test_few_samples_are_told():

@@ -94,6 +94,17 @@ def _converted(layer: nn.Module) -> nn.Module | None:
     return nn.Sequential(ours, *followed) if acting else ours  # type: ignore[arg-type]
 
 
+def rigid_batch_norms(module: nn.Module) -> list[str]:
+    """Names of layers whose running statistics no strategy reaches, in a module that was converted: of TorchScript, or
+    of a class of their own."""
+    named = module.named_modules()
+    return [name for name, part in named if _runs(part) and not isinstance(part, BatchNorm)]
+
+
+def _runs(layer: nn.Module) -> bool:
+    return isinstance(getattr(layer, "running_mean", None), Tensor)
+
+
 def name_batch_norms(module: nn.Module, prefix: str) -> None:
     for name, child in module.named_modules():
         if isinstance(child, BatchNorm):

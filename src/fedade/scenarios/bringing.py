@@ -1,5 +1,6 @@
 """Deployments of models that were trained elsewhere: measured on held-out data, never trained, and read from a file."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedade.core.errors import FedadeError
 from fedade.core.identity import digest, tensor_bytes
 from fedade.core.precision import without_autocast
 from fedade.core.split import Split
+from fedade.models.batch_norm import rigid_batch_norms
 from fedade.models.splitting import Brought, bring
 from fedade.scenarios.held_out import as_prior, check_classes
 from fedade.scenarios.measuring import measured_deployment
@@ -44,6 +46,13 @@ def deploy_brought(
     module is given bytes as floats from 0 to 1."""
     device = device_of(model)
     brought = bring(model, inputs[:TRIED].to(device), head, unit_pixels)
+    if rigid := [name.removeprefix("model.") for name in rigid_batch_norms(brought.network.body)]:
+        warnings.warn(
+            f"{', '.join(rigid[:3])}{' ...' * (len(rigid) > 3)}: statistics of {len(rigid)} normalisation layers stay "
+            "as deployed: they are TorchScript or of a class of their own; use PyTorch's BatchNorm to adapt them",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     with torch.no_grad():
         num_classes = brought.network.logits(brought.parameters, inputs[:1].to(device)).shape[1]
     check_classes(labels, num_classes)
