@@ -194,7 +194,7 @@ LINEAR = nn.Linear(4, 3)
     ("model", "data", "options", "message"),
     [
         (nn.Sequential(LINEAR, nn.Softmax(-1)), GOOD, {}, r"softmax after it\?\); pass head="),
-        (nn.Sequential(nn.Linear(4, 1)), GOOD, {}, r"gives \[8, 1\] for 8 inputs"),
+        (nn.Sequential(nn.Linear(4, 1)), GOOD, {}, r"gives \[8, 1\] for 8 inputs, one logit each; give"),
         (nn.Sequential(nn.Conv1d(1, 3, 4), nn.Flatten()), (torch.rand(30, 1, 4), GOOD[1]), {}, "no linear layer"),
         (Random(), GOOD, {}, "differently each time"),
         (LINEAR, (torch.rand(30, 5), GOOD[1]), {}, r"fails on held-out inputs of shape \[8, 5\]"),
@@ -276,6 +276,19 @@ def test_statistics_that_cannot_be_adapted_are_told():
         warnings.simplefilter("error")
         for norm in (nn.BatchNorm2d, nn.InstanceNorm2d, lambda width: nn.BatchNorm2d(width, track_running_stats=False)):
             fedade.deploy(cnn(3, 3, norm), data)
+
+
+def test_one_logit_becomes_two_as_the_message_says():
+    model, data = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)), (GOOD[0], GOOD[1] % 2)
+    with pytest.raises(FedadeError, match="two outputs, the first with weights and bias 0"):
+        fedade.deploy(model, data)
+    two = nn.Linear(6, 2)
+    for own, one in zip(two.parameters(), model[2].parameters(), strict=True):
+        own.data = torch.cat([torch.zeros_like(one), one])
+    deployment = fedade.deploy(nn.Sequential(model[0], model[1], two), data)
+    with torch.no_grad():
+        expected = model(GOOD[0]).sigmoid()
+    torch.testing.assert_close(fedade.Adapter(deployment, "source").predict(GOOD[0])[:, 1:], expected)
 
 
 def test_few_samples_are_told():

@@ -124,6 +124,11 @@ def _without_wrappers(module: nn.Module) -> nn.Module:
 def _checked_logits(whole: nn.Module, batch: Tensor) -> Tensor:
     """The module's logits, which must be `[n, K]`, finite, and the same when asked again."""
     logits, again = _run(whole, batch), _run(whole, batch)
+    if logits.shape in ((len(batch),), (len(batch), 1)):
+        raise FedadeError(
+            f"the model gives {list(logits.shape)} for {len(batch)} inputs, one logit each; give its last linear layer "
+            "two outputs, the first with weights and bias 0, which changes no probability"
+        )
     if logits.ndim != 2 or len(logits) != len(batch) or logits.shape[1] < 2:
         raise FedadeError(
             f"the model gives {list(logits.shape)} for {len(batch)} inputs, not logits [n, K] with K of at least 2; "
