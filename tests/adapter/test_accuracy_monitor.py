@@ -1,5 +1,7 @@
 """What an adapter with a monitor says of its own accuracy, and how it is kept."""
 
+import copy
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -103,3 +105,17 @@ def test_an_adapter_without_a_monitor_claims_nothing(digits):
     adapter = fedade.Adapter(fedade.deploy(model, held_out, progress=False))
     adapter(inputs[:50])
     assert adapter.status.estimated_accuracy is adapter.status.alarm is None
+
+
+@pytest.mark.parametrize("sharpness", [0.25, 4.0])
+@pytest.mark.parametrize("method", ["source", "fed-ade-plus"])
+def test_answers_that_are_not_calibrated_are_judged_as_if_they_were(digits, method, sharpness):
+    model, held_out, stream = digits
+    scaled = copy.deepcopy(model)  # as trained with smoothed labels, or for too long
+    for value in scaled[-1].parameters():
+        value.data *= sharpness
+    deployment = fedade.deploy(scaled, held_out, progress=False)
+    monitor = fedade.AccuracyMonitor.rehearsed(deployment, held_out, method)
+    accuracy, status = followed(fedade.Adapter(deployment, method, monitor=monitor), *stream)
+    assert status.estimated_accuracy == pytest.approx(accuracy, abs=0.06)
+    assert not status.alarm, status.alarm_reason

@@ -10,13 +10,16 @@ from fedade.adapter.appearance import HeldOutAppearance
 from fedade.adapter.choosing import choose_method
 from fedade.adapter.judging import DeployedComparison, Verdict
 from fedade.adapter.monitoring import FittedMonitor
-from fedade.adapter.simulated_drift import rehearse
+from fedade.adapter.simulated_drift import Rehearsal, rehearse
 from fedade.core.method import ClientContext, Deployment, Method, Plan
 from fedade.core.precision import without_autocast
 from fedade.core.tree import Tree
 from fedade.engine.client import refuse_misshapen
+from fedade.maths.priors.reweighting import apply_temperature
 from fedade.parts.priors import calibrated_probabilities
 from fedade.scenarios.held_out import as_held_out, check_classes
+
+_TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class AccuracyMonitor:
     reads_prior: bool
     """Whether the method corrects its predictions by the prior of its plan."""
     comparison: DeployedComparison = field(default_factory=DeployedComparison)
+    temperature: Tensor | None = None
+    """Of a method that does not calibrate its answers, what they are calibrated with before they are judged."""
 
     @classmethod
     @torch.no_grad()
@@ -60,8 +65,10 @@ class AccuracyMonitor:
         probabilities = calibrated_probabilities(deployment, features)
         seen = HeldOutAppearance.fit(inputs, labels, deployment.num_classes)
         rehearsal = rehearse(chosen, deployment, inputs, labels, seen)
+        temperature = _left_to_do(rehearsal, deployment.temperature)
+        rehearsal = rehearsal._replace(probabilities=_tempered(rehearsal.probabilities, temperature))
         fitted = FittedMonitor.fit(probabilities, labels, deployment.mean_prediction, rehearsal, inputs, seen)
-        return cls(fitted, chosen.card.reweights)
+        return cls(fitted, chosen.card.reweights, temperature=temperature)
 
     def begin(self, deployment: Deployment) -> Tree:
         """Nothing is known of the stream yet."""
@@ -73,7 +80,8 @@ class AccuracyMonitor:
         """The estimate after a batch, and whether the client should begin afresh."""
         prior = {"prior": plan["prior"]} if self.reads_prior and "prior" in plan else {}
         appearance = self.fitted.seen.moments(ctx.inputs)
-        state, estimate = self.fitted.update(memory[0], probabilities, prior, appearance)
+        calibrated = _tempered(probabilities, self.temperature)
+        state, estimate = self.fitted.update(memory[0], calibrated, prior, appearance)
         compared, verdict = self.comparison.judge(ctx, memory[1], plan, probabilities, number)
         low, high = estimate.interval.tolist()
         return (state, compared), verdict._replace(
@@ -82,3 +90,21 @@ class AccuracyMonitor:
             alarm=bool(estimate.alarm),
             alarm_reason=estimate.reason or None,
         )
+
+
+def _left_to_do(rehearsal: Rehearsal, temperature: Tensor) -> Tensor | None:
+    """The deployed temperature for a method that does not calibrate its answers, which those to undisturbed inputs
+    tell; held-out predictions, with which answers are compared, are calibrated."""
+    usual = rehearsal.disturbance == 0
+    labels = rehearsal.labels[usual].unsqueeze(-1)
+    as_they_are, calibrated = (
+        _tempered(rehearsal.probabilities[usual], by).gather(-1, labels).clamp_min(_TINY).log().sum()
+        for by in (None, temperature)
+    )
+    return temperature if calibrated > as_they_are else None
+
+
+def _tempered(probabilities: Tensor, temperature: Tensor | None) -> Tensor:
+    if temperature is None:
+        return probabilities
+    return apply_temperature(probabilities.clamp_min(_TINY).log(), temperature).softmax(-1)
