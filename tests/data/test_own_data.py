@@ -137,6 +137,12 @@ def test_wrong_arrays_are_refused(tmp_path: Path, inputs: np.ndarray, labels: np
 def test_missing_or_damaged_arrays_are_named(tmp_path: Path) -> None:
     with pytest.raises(FedadeError, match=r"none\.npz does not exist; expected an \.npz file"):
         load(f"arrays:{tmp_path / 'none.npz'}")
+    for name in ("table.csv", "inputs.npy"):
+        with (tmp_path / name).open("wb") as file:
+            np.save(file, np.zeros((10, 4)))
+        with pytest.raises(FedadeError, match=rf"{name} is no \.npz file; write one with numpy\.savez"):
+            load(f"arrays:{tmp_path / name}")
+        (tmp_path / name).unlink()
     with pytest.raises(FedadeError, match=r"holds no arrays; expected an \.npz file, or a folder with train\.npz"):
         load(f"arrays:{tmp_path}")
     np.save(tmp_path / "inputs.npy", np.zeros((10, 4)))

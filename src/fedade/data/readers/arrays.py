@@ -48,6 +48,8 @@ def _part(folder: Path, part: str) -> Part | None:
 def _npz_part(path: Path) -> Part | None:
     if not path.is_file():
         return None
+    if path.suffix != ".npz":  # numpy takes a table for a pickle, and says how to read it unsafely
+        raise FedadeError(f"{path} is no .npz file; write one with numpy.savez('data.npz', inputs=..., labels=...)")
     try:
         # numpy leaves a file that it opened itself open when it turns out not to be an archive.
         with storage.reading_arrays(), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
