@@ -221,6 +221,7 @@ LINEAR = nn.Linear(4, 3)
         (nn.Linear(4, 3, device="meta"), GOOD, {}, "on the meta device: load its weights"),
         (scripted(), GOOD, {}, "TorchScript, which cannot be split"),
         (cnn(1, 3), (torch.rand(30, 8, 8), GOOD[1]), {}, r"need an axis for their one channel: inputs\[:, None\]"),
+        (nn.Conv1d(6, 3, 8), (torch.rand(30, 1, 6, 8), GOOD[1]), {}, r"take inputs\[:, 0\] inside the module"),
         (cnn(3, 3), (PIXELS, GOOD[1]), {}, r"such as inputs\.float\(\) / 255"),
         (nn.Bilinear(4, 4, 3), GOOD, {}, "'input2'; it is given one tensor"),
     ],

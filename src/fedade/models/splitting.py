@@ -157,6 +157,8 @@ def _run(whole: nn.Module, batch: Tensor) -> Tensor:
 def _remedy(whole: nn.Module, batch: Tensor) -> str:
     if batch.ndim == 3 and any(isinstance(part, nn.Conv2d) for part in whole.modules()):
         return "grey images need an axis for their one channel: inputs[:, None]"
+    if batch.ndim == 4 and batch.shape[1] == 1 and any(isinstance(part, nn.Conv1d) for part in whole.modules()):
+        return "series [n, channels, length] of a file are read as grey images: take inputs[:, 0] inside the module"
     if batch.dtype is torch.uint8:
         return "pass what it was trained on, such as inputs.float() / 255"
     return "it is given one tensor, the inputs alone: wrap it in a module that makes all it needs of them"
