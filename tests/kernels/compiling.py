@@ -80,9 +80,9 @@ def main() -> None:
     of_layer |= dict.fromkeys(("batch", "prior_share", "doubt", "new", "fewest", "least_variance"), "fp32")
     compiled(correction_lanes._correct, of_layer, RECOGNISES=True, CHANNELS=48, BLOCK=64, AT_ONCE=16)
     of_samples = pointers(
-        "fp32", "moments", "mean", "variance", "earlier", "usual", "shares", "found", "differences"
+        "fp32", "moments", "mean", "variance", "before", "earlier", "usual", "shares", "found", "differences", "apart"
     )  # fmt: skip
-    of_samples |= {"doubt": "fp32", "least_variance": "fp32"}
+    of_samples |= {"doubt": "fp32", "least_variance": "fp32", "counts": "fp32"}
     compiled(own_lanes._own, of_samples, CHANNELS=48, BLOCK=64, AT_ONCE=64)
     compiled(own_lanes._known, of_samples, CHANNELS=48, BLOCK=own_lanes.BLOCK)
     norm = (

@@ -56,7 +56,10 @@ def corrections(group, doubt, apart=False, evenness=None):
 
     def corrected(shown, prior, past):
         spreads = dict(zip(group.channels, group.by_layer(group.moments.within), strict=True)) if apart else {}
-        strategy = PriorCorrected([(group, past)], prior, frozenset(group.channels), SAMPLES, doubt, spreads, evenness)
+        before = {name: torch.tensor([0.7, 1.4]) for name in spreads}
+        strategy = PriorCorrected(
+            [(group, past)], prior, frozenset(group.channels), SAMPLES, doubt, spreads, dict(before), evenness
+        )
         each = [
             strategy.corrected(layer, moments, Statistics(*deployed[layer]))
             for layer, moments in zip(group.channels, group.by_layer(shown), strict=True)
@@ -71,6 +74,7 @@ def corrections(group, doubt, apart=False, evenness=None):
             strategy.evidence and strategy.evidence[-1][:2],
             remembered,
             strategy.differences,
+            strategy.apart,
         )
 
     return corrected

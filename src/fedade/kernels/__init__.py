@@ -237,17 +237,20 @@ def own_statistics(
     moments: Tensor,
     common: tuple[Tensor, Tensor],
     usual: Tensor,
+    before: Tensor,
     earlier: Tensor | None,
-    rule: tuple[float, float],
-    plainly: Callable[[], tuple[Tensor, Tensor, Tensor]],
-) -> tuple[Tensor, Tensor, Tensor]:
+    rule: tuple[float, float, float],
+    plainly: Callable[[], tuple[Tensor, Tensor, Tensor, Tensor]],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What each sample's statistics follow from, `[2, 2, channels]`, these, `[2, n, channels]`, and how much samples
-    differ, in this layer or an `earlier` one, by moments of the samples of one client: one kernel on a GPU; elsewhere,
-    and where it cannot, as it is written `plainly`."""
-    exact = all(tensor.dtype is torch.float32 for tensor in (moments, *common, usual))
+    differ, in this layer or an `earlier` one, and in this one alone, `[2]`, by moments of the samples of one client and
+    how much they differed `before`: one kernel on a GPU; elsewhere, and where it cannot, as it is written `plainly`."""
+    exact = all(tensor.dtype is torch.float32 for tensor in (moments, *common, usual, before))
     if not exact or len(common[0]) > MOST_CHANNELS or not _runs_triton(moments) or torch.is_grad_enabled():
         return plainly()
-    fused: tuple[Tensor, Tensor, Tensor] = _module("own_lanes").own_statistics(moments, common, usual, earlier, *rule)
+    fused: tuple[Tensor, Tensor, Tensor, Tensor] = _module("own_lanes").own_statistics(
+        moments, common, usual, before, earlier, *rule
+    )
     return fused
 
 

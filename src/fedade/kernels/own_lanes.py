@@ -21,28 +21,31 @@ def own_statistics(
     moments: Tensor,
     common: tuple[Tensor, Tensor],
     usual: Tensor,
+    before: Tensor,
     earlier: Tensor | None,
     doubt: float,
     least_variance: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`[2, 2, C]`: base and share; `[2, n, C]`: mean and variance of every sample; `[]`: how much samples differ.
-    `vmap` makes lanes of clients."""
-    given = [None if part is None else part[None] for part in (moments, *common, earlier)]
-    results: tuple[Tensor, ...] = _Own.apply((doubt, least_variance), usual, *given)
-    shares, found, difference = (result.squeeze(0) for result in results)
-    return shares, found, difference
+    counts: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`[2, 2, C]`: base and share; `[2, n, C]`: mean and variance of every sample; `[]`: how much samples differ, and
+    `[2]`: how much in this layer alone. `vmap` makes lanes of clients."""
+    given = [None if part is None else part[None] for part in (moments, *common, before, earlier)]
+    results: tuple[Tensor, ...] = _Own.apply((doubt, least_variance, counts), usual, *given)
+    shares, found, difference, apart = (result.squeeze(0) for result in results)
+    return shares, found, difference, apart
 
 
 class _Own(Function):
     """Without a gradient: nothing learns through it."""
 
     @staticmethod
-    def forward(rule: tuple[float, float], usual: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
+    def forward(rule: tuple[float, float, float], usual: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
         """Run the kernel; a program sees to one client, whose channels judge together."""
         moments = tensors[0] if tensors[0][0, 0].is_contiguous() else tensors[0].contiguous()
         own: list[Any] = [moments, *(None if tensor is None else dense_lanes(tensor) for tensor in tensors[1:])]
         lanes, (samples, channels) = max(len(part) for part in own if part is not None), moments.shape[2:]
-        results = tuple(room(moments, (lanes, *shape)) for shape in ((2, 2, channels), (2, samples, channels), ()))
+        shapes: tuple[tuple[int, ...], ...] = (2, 2, channels), (2, samples, channels), (), (2,)
+        results = tuple(room(moments, (lanes, *shape)) for shape in shapes)
         block = triton.next_power_of_2(channels)
         at_once = max(1, min(MOST_SAMPLES, triton.next_power_of_2(samples), TILE // block))
         launch(_own, lanes)(
@@ -124,8 +127,8 @@ def _known(
 
 @triton.jit(do_not_specialize=["rows"])
 def _own(
-    moments, mean, variance, earlier, usual, shares, found, differences,
-    moments_lane, mean_lane, variance_lane, earlier_lane, moment_step, rows, doubt, least_variance,
+    moments, mean, variance, before, earlier, usual, shares, found, differences, apart,
+    moments_lane, mean_lane, variance_lane, before_lane, earlier_lane, moment_step, rows, doubt, least_variance, counts,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64)
@@ -153,7 +156,12 @@ def _own(
     usual_variances = tl.load(usual + CHANNELS + entry, mask=known, other=0.0)
     of_means = tl.sum(tl.where(known, means_apart / tl.maximum(usual_means, TINY), 0.0), axis=0)
     of_variances = tl.sum(tl.where(known, variances_apart / tl.maximum(usual_variances, TINY), 0.0), axis=0)
-    difference = tl.maximum(of_means, of_variances) / CHANNELS
+    past = before + lane * before_lane
+    of_means = (1 - counts) * tl.load(past) + counts * (of_means / CHANNELS)
+    of_variances = (1 - counts) * tl.load(past + 1) + counts * (of_variances / CHANNELS)
+    tl.store(apart + 2 * lane, of_means)
+    tl.store(apart + 2 * lane + 1, of_variances)
+    difference = tl.maximum(of_means, of_variances)
     if earlier is not None:
         difference = tl.maximum(difference, tl.load(earlier + lane * earlier_lane))
     tl.store(differences + lane, difference)

@@ -18,7 +18,7 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     settled_pass,
 )
 from fedade.methods.fed_ade_plus.method import FedAdePlus
-from fedade.methods.fed_ade_plus.own_statistics import of_samples, own_moments, spread
+from fedade.methods.fed_ade_plus.own_statistics import JUDGED_BY, as_usual, of_samples, own_moments, spread
 
 from ...helpers import Seen, begin, context, observe, predict
 
@@ -41,17 +41,17 @@ def common_of(values):
     return Statistics(values.mean((0, 2)), values.var((0, 2), correction=0))
 
 
-USUAL = spread(moments_of(images(4000, 0)))
+USUAL, AS_USUAL = spread(moments_of(images(4000, 0))), torch.ones(2)
 
 
 def normalised(values):
-    mean, variance = of_samples(common_of(values), moments_of(values), USUAL).statistics
+    mean, variance = of_samples(common_of(values), moments_of(values), USUAL, AS_USUAL).statistics
     return (values - mean.unsqueeze(-1)) / variance.unsqueeze(-1).sqrt()
 
 
 def test_samples_that_differ_as_usual_have_the_statistics_in_common():
     values = images(2000, 1)
-    share, (mean, variance), _ = of_samples(common_of(values), moments_of(values), USUAL)
+    share, (mean, variance), *_ = of_samples(common_of(values), moments_of(values), USUAL, AS_USUAL)
     assert (share[1] == 0).all()
     common = common_of(values)
     torch.testing.assert_close(mean, common.mean.expand_as(mean))
@@ -74,8 +74,9 @@ def test_the_order_of_samples_and_which_channels_lie_beside_does_not_matter():
     order, places = torch.randperm(40), torch.tensor([3, 1])
     torch.testing.assert_close(normalised(values[order]), normalised(values)[order])
     common, moments = common_of(values), moments_of(values)
-    some = of_samples(Statistics(*(part[places] for part in common)), moments[..., places], USUAL[..., places])
-    torch.testing.assert_close(some[1].mean, of_samples(common, moments, USUAL)[1].mean[:, places])
+    picked = Statistics(*(part[places] for part in common))
+    some = of_samples(picked, moments[..., places], USUAL[..., places], AS_USUAL)
+    torch.testing.assert_close(some[1].mean, of_samples(common, moments, USUAL, AS_USUAL)[1].mean[:, places])
 
 
 def test_layers_judge_together_whether_samples_came_under_several_conditions():
@@ -84,13 +85,39 @@ def test_layers_judge_together_whether_samples_came_under_several_conditions():
     values[:, 0] += 0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1))
     common, moments = common_of(values), moments_of(values)
     assert own_moments(moments).var(-2)[0, 0] > 2 * own_statistics.DOUBT * USUAL[0, 0]
-    alone, after = (of_samples(common, moments, USUAL, earlier) for earlier in (None, torch.tensor(1.6)))
+    alone, after = (of_samples(common, moments, USUAL, AS_USUAL, earlier) for earlier in (None, torch.tensor(1.6)))
     assert 1 < alone.difference < own_statistics.DOUBT
     assert (alone.share[1] == 0).all()
     assert alone.statistics.mean.equal(common.mean.expand(200, -1))
     assert float(after.difference) == pytest.approx(1.6)
     assert after.share[1, 0, 0] > 0.3
     assert after.share[1, 0, 1:].max() < 0.3
+
+
+def test_few_samples_are_judged_together_with_those_before():
+    """Six samples of two conditions in an unlucky batch of a client whose samples differed as usual so far, and again
+    and again of a client of whom every batch is mixed."""
+    values = torch.cat([images(3, 3), images(3, 4, 1.2)])
+    common, moments = common_of(values), moments_of(values)
+    once = of_samples(common, moments, USUAL, AS_USUAL)
+    now = (own_moments(moments).var(-2) / USUAL).mean(-1)
+    assert now.amax() > own_statistics.DOUBT
+    torch.testing.assert_close(once.apart, AS_USUAL + 6 / JUDGED_BY * (now - AS_USUAL))
+    assert once.difference == once.apart.amax() < own_statistics.DOUBT
+    assert (once.share[1] == 0).all()
+    before = AS_USUAL
+    for _ in range(20):
+        often = of_samples(common, moments, USUAL, before)
+        before = often.apart
+    assert often.difference > own_statistics.DOUBT
+    assert often.share[1].amax() > 0.3
+
+
+def test_of_many_samples_what_was_before_says_nothing():
+    values = images(JUDGED_BY, 9)
+    common, moments = common_of(values), moments_of(values)
+    as_usual, before = (of_samples(common, moments, USUAL, was * AS_USUAL) for was in (1.0, 9.0))
+    torch.testing.assert_close(as_usual, before, rtol=0, atol=0)
 
 
 def test_a_channel_that_no_sample_moved_is_not_removed_by_the_first_that_does():
@@ -102,7 +129,7 @@ def test_a_channel_that_no_sample_moved_is_not_removed_by_the_first_that_does():
 
 def test_variances_stay_positive_however_far_samples_are_apart():
     values = torch.cat([images(30, 6, scales=0.0), images(1, 7, scales=1000.0)])
-    _, (_, variance), _ = of_samples(common_of(values), moments_of(values), USUAL)
+    _, (_, variance), *_ = of_samples(common_of(values), moments_of(values), USUAL, AS_USUAL)
     assert (variance > 0).all()
 
 
@@ -124,8 +151,9 @@ def mixed(scenario_factory):
 
 def found_in(deployment, inputs, each_sample):
     layers, past = frozenset(reference_moments(deployment)), no_residuals(deployment)
+    apart = as_usual(sample_spreads(deployment)) if each_sample else ()
     return corrected_pass(
-        deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, past, each_sample=each_sample
+        deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, past, apart=apart
     )
 
 
@@ -165,7 +193,7 @@ def test_a_layer_that_was_not_corrected_has_its_statistics_in_common(mixed):
     layers = frozenset(list(sample_spreads(deployment))[:1])
     found = corrected_pass(
         deployment, deployment.parameters, inputs, deployment.source_prior, layers, 1.0, no_residuals(deployment),
-        each_sample=True,
+        apart=as_usual(sample_spreads(deployment)),
     )  # fmt: skip
     first = shares_of(deployment, own_by_name(deployment, {}))
     moved = {layer for layer, own in shares_of(deployment, found.statistics).items() if not own.equal(first[layer])}

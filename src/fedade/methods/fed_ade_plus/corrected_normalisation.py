@@ -7,7 +7,7 @@ statistics. What earlier batches left counts as far as new ones agree with it (`
 BatchNorm has its features corrected in the same way before the head.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -54,6 +54,8 @@ class Corrected(NamedTuple):
     """Mean share of the unexplained change that was believed, over the corrected layers."""
     residuals: Residuals
     """To remember."""
+    apart: Tensor | tuple[()]
+    """To remember too: how many times as much as usual samples differed, by layer; nothing where nobody asks."""
     seen: Mapping[str, SeenLayer]
     """What every layer was shown, in this order."""
 
@@ -68,17 +70,18 @@ def corrected_pass(
     past: Residuals,
     passed: Tensor | None = None,
     forecast: bool = False,
-    each_sample: bool = False,
+    apart: Tensor | tuple[()] = (),
 ) -> Corrected:
     """A pass in which the given layers are corrected for this prior, by this batch and what is known from past ones.
     `passed` is what the body makes of the inputs, where that is known because none of its layers is corrected. Of a
     prior that is a `forecast` other classes may have come: the batch counts for fewer samples, and nothing is added to
-    what is remembered. With `each_sample` samples have statistics of their own as far as they differ more than those of
-    the reference set."""
+    what is remembered. With `apart`, how many times as much as those of the reference set samples of earlier batches
+    differed, those of this one have statistics of their own as far as they do."""
     network = deployment.network
+    each_sample = isinstance(apart, Tensor)
     spreads = sample_spreads(deployment) if each_sample else {}
     evenness = source_evenness(deployment) if forecast else None
-    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past, spreads, evenness)
+    normalisation = _prepared(deployment, prior, layers, len(inputs), doubt, past, spreads, apart, evenness)
     passed = network.represent(model, inputs, normalisation) if passed is None else passed
     features = passed
     if FEATURES in reference_moments(deployment):
@@ -95,6 +98,7 @@ def corrected_pass(
         },
         torch.cat(normalisation.trusts).mean() if normalisation.trusts else torch.zeros_like(deployment.accuracy),
         past if forecast else normalisation.remembered(layer_groups(deployment), past),
+        torch.stack([*normalisation.apart.values()]) if normalisation.apart else apart,
         normalisation.seen,
     )
 
@@ -122,10 +126,12 @@ def _prepared(
     doubt: float,
     past: Residuals,
     spreads: Mapping[str, Tensor] = MappingProxyType({}),
+    apart: Iterable[Tensor] = (),
     evenness: float | None = None,
 ) -> PriorCorrected:
     groups = tuple(zip(layer_groups(deployment), past, strict=False))
-    return PriorCorrected(groups, prior, layers, samples, doubt, spreads, evenness)
+    before = dict(zip(spreads, apart, strict=True))
+    return PriorCorrected(groups, prior, layers, samples, doubt, spreads, before, evenness)
 
 
 def settled(deployment: Deployment, statistics: Parameters) -> Normalisation:

@@ -110,6 +110,8 @@ class PriorCorrected(BySampleMoments):
     doubt: float
     spreads: Mapping[str, Tensor] = field(default_factory=dict)
     """How much samples differ anyway, by layer in which each has statistics of its own."""
+    apart: dict[str, Tensor] = field(default_factory=dict)
+    """How many times as much they did in these layers: in earlier batches, then with this one."""
     evenness: float | None = None
     """Σ_k μ0_k² of the source prior, where the prior is a forecast: made before the batch was seen."""
     seen: dict[str, SeenLayer] = field(default_factory=dict)
@@ -168,8 +170,8 @@ class PriorCorrected(BySampleMoments):
         if layer not in self.spreads:
             return self.found[layer]
         earlier = self.differences[-1] if self.differences else None
-        samples = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer], earlier)
-        self.own[layer] = samples.share
+        samples = own_statistics.of_samples(self.found[layer], moments, self.spreads[layer], self.apart[layer], earlier)
+        self.own[layer], self.apart[layer] = samples.share, samples.apart
         self.differences.append(samples.difference)
         return samples.statistics
 

@@ -27,10 +27,17 @@ from fedade.maths.losses import entropy
 from fedade.maths.priors.reweighting import apply_temperature, reweight
 from fedade.methods.fed_ade_plus import corrected_normalisation as normalising
 from fedade.methods.fed_ade_plus import regimes
-from fedade.methods.fed_ade_plus.class_moments import FEATURES, measure, plain_layers, reference_moments
+from fedade.methods.fed_ade_plus.class_moments import (
+    FEATURES,
+    measure,
+    plain_layers,
+    reference_moments,
+    sample_spreads,
+)
 from fedade.methods.fed_ade_plus.conditions import Report
 from fedade.methods.fed_ade_plus.corrected_normalisation import Corrected, corrected_pass, uncorrected_bias
 from fedade.methods.fed_ade_plus.layer_statistics import Residuals
+from fedade.methods.fed_ade_plus.own_statistics import as_usual
 from fedade.methods.fed_ade_plus.regimes import Reading, Regimes
 from fedade.parts.composition import own_model, trainable_shared
 from fedade.parts.measures import Measure, Remembered, choose_measure
@@ -51,6 +58,8 @@ class FedAdePlusClient(NamedTuple):
     statistics: dict[str, Tensor]
     residuals: Residuals
     """What earlier batches left unexplained in each layer."""
+    apart: Tensor | tuple[()]
+    """How many times as much as those of the reference set their samples differed."""
     regimes: Regimes
     prior: Tensor
     """Class distribution of the last batch."""
@@ -138,6 +147,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
             own,
             self._first_statistics(deployment),
             () if self.correction == "none" else normalising.no_residuals(deployment, self.conditions),
+            as_usual(sample_spreads(deployment)) if self._knows_samples else (),
             regimes.no_regimes(self.num_regimes, deployment.source_prior),
             deployment.source_prior,
             self._measure.init(deployment),
@@ -175,6 +185,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         retention = (1 - self.forgetting * signals.combined).clamp(min=0)
         moved = self._learnt(ctx, state, corrected, reading)._replace(
             statistics=corrected.statistics,
+            apart=corrected.apart,
             regimes=regimes.learn(known, reading, len(ctx.inputs), retention),
             prior=reading.prior,
             previous=current,
@@ -239,7 +250,7 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
 
         def passing(prior: Tensor, layers: frozenset[str], doubt: float, forecast: bool = False) -> Corrected:
             return corrected_pass(
-                deployment, model, ctx.inputs, prior, layers, doubt, past, passed, forecast, self._knows_samples
+                deployment, model, ctx.inputs, prior, layers, doubt, past, passed, forecast, state.apart
             )
 
         if self.correction == "batch":

@@ -29,6 +29,9 @@ from fedade.methods.fed_ade_plus.conditions import positive
 DOUBT = 1.5
 """How many times as much as the reference set's samples must differ, since corrupted ones vary more by themselves: in a
 channel, and before that on the mean of all channels of a layer."""
+JUDGED_BY = 50
+"""Samples that it takes to judge how much they differ: a few often differ twice as much as usual by chance. A batch of
+fewer is judged together with those before."""
 LEAST_SPREAD = 0.05
 """Of a channel, as a share of its layer's mean."""
 LEAST_VARIANCE = 0.1
@@ -71,28 +74,39 @@ class OwnOfBatch(NamedTuple):
     """`[n, C]`; those in common of a sample that has none to differ from."""
     difference: Float[Tensor, ""] | None
     """V / V₀ of the layer that shows most, of those so far."""
+    apart: Float[Tensor, " 2"]
+    """V / V₀ of this layer's means and variances, on the mean of its channels."""
 
 
 def of_samples(
     common: Statistics,
     moments: Float[Tensor, "2 n C"],
     usual: Float[Tensor, "2 C"],
+    before: Float[Tensor, " 2"],
     earlier: Float[Tensor, ""] | None = None,
 ) -> OwnOfBatch:
-    """By moments of a batch's samples, those that are usual, and the difference that earlier layers show."""
+    """By moments of a batch's samples, those that are usual, how far apart samples were in this layer `before`, and the
+    difference that earlier layers show."""
     if moments.shape[-2] == 1:
-        return OwnOfBatch(none_own(common), common, earlier)
+        return OwnOfBatch(none_own(common), common, earlier, before)
+    counts = min(1.0, moments.shape[-2] / JUDGED_BY)
 
-    def plainly() -> tuple[Tensor, Tensor, Tensor]:
+    def plainly() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         own = own_moments(moments)
-        difference = (own.var(-2) / positive(usual)).mean(-1).amax()
-        difference = difference if earlier is None else torch.maximum(difference, earlier)
+        apart = (1 - counts) * before + counts * (own.var(-2) / positive(usual)).mean(-1)
+        difference = apart.amax() if earlier is None else torch.maximum(apart.amax(), earlier)
         share = own_share(common, own, usual, difference)
-        return share, applied(share, own, common.variance), difference
+        return share, applied(share, own, common.variance), difference, apart
 
-    rule = DOUBT, LEAST_VARIANCE
-    share, statistics, difference = kernels.own_statistics(moments, common, usual, earlier, rule, plainly)
-    return OwnOfBatch(share, Statistics(*statistics), difference)
+    rule = DOUBT, LEAST_VARIANCE, counts
+    share, statistics, *judged = kernels.own_statistics(moments, common, usual, before, earlier, rule, plainly)
+    return OwnOfBatch(share, Statistics(*statistics), *judged)
+
+
+def as_usual(spreads: Mapping[str, Tensor]) -> Float[Tensor, "L 2"]:
+    """How far apart samples are in layers in which nothing was seen yet."""
+    ones = [spread.new_ones(2) for spread in spreads.values()]
+    return torch.stack(ones) if ones else torch.empty(0, 2)
 
 
 def none_own(common: Statistics) -> OwnShare:
