@@ -133,7 +133,7 @@ def _end(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _warn(message: Warning | str, *_where: object) -> None:
+def _warn(message: Warning | str, *_where: Any, **_also: Any) -> None:
     """A warning is a line as an error is, without the line of source that gave it."""
     _say(f"fedade: {message}")
 

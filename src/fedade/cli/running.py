@@ -80,8 +80,8 @@ def _print_run(experiment: "Experiment", done: "Run") -> None:
     scenario = experiment.scenario
     stream = f"stream {scenario.stream}, " if scenario.stream != "drift" else ""
     title = (
-        f"{scenario.dataset}: {scenario.kind} shift, {stream}schedule {scenario.schedule}, {scenario.num_clients} clients, "
-        f"{scenario.num_timesteps} timesteps, {len(experiment.seeds)} seed(s)"
+        f"{scenario.dataset}: {scenario.kind} shift, {stream}schedule {scenario.schedule}, "
+        f"{scenario.num_clients} clients, {scenario.num_timesteps} timesteps, {len(experiment.seeds)} seed(s)"
     )
     console = Console(markup=False)  # names of rows and folders may hold brackets
     console.print(title, highlight=False)
