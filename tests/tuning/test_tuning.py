@@ -76,6 +76,13 @@ def test_every_method_gets_as_many_trials(drift, method):
     assert sum(len(stage.candidates(method)) for stage in stages(method, drift)) == TRIALS
 
 
+def test_paces_of_shared_layers_are_not_tried_where_no_step_moves_them(drift):
+    last = [list(stages(FedAde(joint_epochs=epochs), drift))[-1].candidates(FedAde()) for epochs in (1, 0)]
+    joint, alone = [{candidate["paces"].shared for candidate in candidates} for candidates in last]
+    assert len(joint) == 4
+    assert len(alone) == 1
+
+
 def test_the_unit_of_rates_is_what_a_first_step_of_the_optimiser_would_remove(drift):
     deployment, priors = drift.deployment, drift.deployment.source_prior.roll(1).unsqueeze(0)
     labelled = Reference(*(part[:50] for part in drift.references.pool))

@@ -90,7 +90,8 @@ def _of_fed_ade(method: FedAde, scenario: Scenario) -> Iterator[Stage]:
     yield Stage(lambda _: [{"anchor": pull} for pull in (0.003, 0.01)])
     if base == "biases":
         yield paced("weights", (0.1, 1.0))
-    yield paced("shared", (0.03, 0.3, 1.0, 3.0))
+    if method.joint_epochs:  # else nothing moves the shared layers
+        yield paced("shared", (0.03, 0.3, 1.0, 3.0))
 
 
 def _of_rate(method: Method) -> Iterator[Stage]:
