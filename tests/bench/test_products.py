@@ -120,7 +120,7 @@ def test_finished_cells_are_added_to_a_file_of_results(tmp_path):
         made_up(folder, cell, 0.25)
     CellFolder(folder, done).finish()
     CellFolder(folder, failed).fail(FedadeError("no luck"))
-    assert add_results(folder, results) == (results / "smoke.csv", 1, 0)
+    assert add_results(folder, results) == (results / "smoke.csv", 1, 0, 0)
     before = (results / "smoke.csv").read_bytes()
     add_results(folder, results)
     assert (results / "smoke.csv").read_bytes() == before, "adding again changes nothing"

@@ -22,7 +22,7 @@ from fedade.models.foreign import brought_module
 from fedade.models.splitting import Unwrapped, bring
 from fedade.scenarios.bringing import TRIED, deploy_brought, load_brought, stored_origin
 from fedade.scenarios.partition import Partition
-from fedade.scenarios.settings import Pixels, ScenarioSettings
+from fedade.scenarios.settings import PixelScale, ScenarioSettings
 
 FILE = "deployment:"
 """How the file of a deployment is named in `scenario.model`."""
@@ -60,7 +60,7 @@ def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSetting
             RuntimeWarning,
             stacklevel=2,
         )
-    other: Pixels = "unit" if settings.pixels == "bytes" else "bytes"
+    other: PixelScale = "unit" if settings.pixels == "bytes" else "bytes"
     if (right := _right_with(other, model, parts)) > accuracy + CLEARLY:
         warnings.warn(
             f"{settings.model} is right on {100 * accuracy:.0f} % of the held-out examples, and on {100 * right:.0f} % "
@@ -72,7 +72,7 @@ def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSetting
 
 
 @torch.no_grad()
-def _right_with(pixels: Pixels, model: nn.Module, parts: Partition) -> float:
+def _right_with(pixels: PixelScale, model: nn.Module, parts: Partition) -> float:
     """How often a model is right on some held-out images where bytes are given to it in this way; 0 where it fails."""
     inputs = torch.from_numpy(np.array(parts.held_out.inputs[:FEW_IMAGES]))
     if inputs.dtype is not torch.uint8:

@@ -11,7 +11,7 @@ from fedade.maths.schedules import SCHEDULES
 
 Kind = Literal["label", "covariate", "both", "none"]
 StreamName = Literal["drift", "continual", "returning", "correlated", "mixed", "once", "own-pace", "late", "markov"]
-Pixels = Literal["unit", "bytes"]
+PixelScale = Literal["unit", "bytes"]
 SourceDistribution = Literal["uniform", "gaussian", "exponential"]
 
 
@@ -89,7 +89,7 @@ class ScenarioSettings(StrictSettings):
     model: str = "small-cnn"
     head: str | None = None
     """The name of the layer of a brought model that gives the logits; None: it is found."""
-    pixels: Pixels = "unit"
+    pixels: PixelScale = "unit"
     """Whether a brought model is given images of bytes as floats from 0 to 1, or as bytes."""
     personal: tuple[str, ...] = ("head.",)
     """Names of personal parameters begin with one of these."""
