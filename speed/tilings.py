@@ -136,9 +136,9 @@ def trials(shape: Shape) -> Iterator[tuple[str, list[Trial]]]:
     def of_products(step: int, channels: int, outputs: int) -> Iterator[Tiling]:
         return token_tilings(channels, outputs) if of_tokens else tilings(4096, step, channels, outputs)
 
-    chosen = product_tiling(image.channels, shape.outputs, stride, 2)
+    chosen = product_tiling(image.channels, shape.outputs, stride, 2, size)
     yield "forward", [*map(forward, with_others(chosen, of_products(1, image.channels, shape.outputs)))]
-    chosen = input_gradient_tiling(shape.outputs, image.channels, stride, 2)
+    chosen = input_gradient_tiling(shape.outputs, image.channels, stride, 2, size)
     yield "input", [*map(back, with_others(chosen, of_products(stride, shape.outputs, image.channels)))]
     now = weight_gradient_tiling(image.channels, shape.outputs, stride, 2)
     splits = token_splits(shape) if of_tokens else convolution_splits(now)

@@ -16,7 +16,7 @@ from speed import tilings
 def test_what_is_chosen_comes_first_and_nothing_twice(shape):
     found = {name: [tiling for tiling, _ in each] for name, each in trials(shape)}
     assert [*found] == ["forward", "input", "weights"]
-    assert found["forward"][0] == product_tiling(shape.image.channels, shape.outputs, shape.stride, 2)
+    assert found["forward"][0] == product_tiling(shape.image.channels, shape.outputs, shape.stride, 2, shape.kernel)
     for each in found.values():
         assert len(set(each)) == len(each) > 1
         assert all(map(fits, each[1:]))

@@ -89,7 +89,7 @@ def forward_tiling(
     source: Image, channels: int, kernel: int, stride: int, epilogue: Epilogue, bytes_each: int
 ) -> Tiling | Walk:
     walking = walk(forward_window(source, channels, kernel, stride, OUTPUTS), bytes_each) if epilogue.plain else None
-    tiling = product_tiling(source.channels, channels, stride, bytes_each)
+    tiling = product_tiling(source.channels, channels, stride, bytes_each, kernel)
     if epilogue.gelu:
         tiling = replace(tiling, groups=min(MOST_GROUPS_OF_GELU, tiling.groups))
     return walking or tiling
@@ -121,7 +121,7 @@ def input_gradient(
     channels, kernel = weights.shape[1:3]
     if tiling is None and epilogue.plain and stride == 1:
         tiling = walk(input_gradient_window(image, channels, kernel, 1, OUTPUTS), gradient.element_size())
-    tiling = tiling or input_gradient_tiling(channels, image.channels, stride, gradient.element_size())
+    tiling = tiling or input_gradient_tiling(channels, image.channels, stride, gradient.element_size(), kernel)
     window = input_gradient_window(image, channels, kernel, stride, tiling.outputs)
     output = _empty_output(gradient, weights, window)
     strides = (1, kernel * kernel * image.channels, image.channels)

@@ -39,8 +39,19 @@ def power_of_two(number: int, least: int = 16) -> int:
     return max(least, 1 << (number - 1).bit_length())
 
 
-def product_tiling(channels: int, output_channels: int, stride: int, bytes_each: int) -> Tiling:
+WIDE = 128
+"""Channels from which a product without a window, of tokens or of 1x1 convolutions, has narrow blocks: 192 numbers of a
+group fill three of 64, but one and a half of 128."""
+
+
+def _is_wide(channels: int, output_channels: int, bytes_each: int, kernel: int) -> bool:
+    return kernel == 1 and bytes_each == 2 and min(channels, output_channels) >= WIDE
+
+
+def product_tiling(channels: int, output_channels: int, stride: int, bytes_each: int, kernel: int = 3) -> Tiling:
     """For a convolution; `channels` are those of its source."""
+    if _is_wide(channels, output_channels, bytes_each, kernel):
+        return Tiling(1, 128, 64, 64, 4, 2 if channels <= 256 else 3)
     if channels <= 4:
         return Tiling(2, 128, _breadth(2 * output_channels), 16, 4, 1)
     if bytes_each == 4:
@@ -56,8 +67,10 @@ def product_tiling(channels: int, output_channels: int, stride: int, bytes_each:
     return Tiling(outputs, 128, breadth, 64, 4 if breadth < 128 or channels >= 128 else 8, 3)
 
 
-def input_gradient_tiling(channels: int, output_channels: int, stride: int, bytes_each: int) -> Tiling:
+def input_gradient_tiling(channels: int, output_channels: int, stride: int, bytes_each: int, kernel: int = 3) -> Tiling:
     """For the gradient with respect to the input; `channels` are those of its source, the convolution's output."""
+    if _is_wide(channels, output_channels, bytes_each, kernel) and stride == 1 and output_channels % 128:
+        return Tiling(1, 128, 64, 64, 8, 3)
     outputs = stride * _outputs(64, stride * output_channels)
     breadth = _breadth(outputs * output_channels)
     if bytes_each == 4:
