@@ -6,7 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fedade.cli.main import app
 from fedade.core import trace
 from fedade.core.errors import FedadeError
 from fedade.core.events import Listener
@@ -22,10 +24,10 @@ from fedade.reporting.result_lines import labels_of, read_lines
 from fedade.runner.store import CellFolder, examine, records
 
 
-def made_up(folder, cell, accuracy, rows=None):
+def made_up(folder, cell, accuracy, rows=None, weights=""):
     """A finished cell that always had the same accuracy."""
     place = CellFolder(folder, cell)
-    place.begin({})
+    place.begin({"weights": weights})
     scenario = cell.experiment.scenario
     count = scenario.num_clients * scenario.num_timesteps if rows is None else rows
     columns = {"accuracy_post": np.full(count, accuracy), "accuracy_pre": np.zeros(count), "bytes_sent": np.ones(count)}
@@ -120,13 +122,13 @@ def test_finished_cells_are_added_to_a_file_of_results(tmp_path):
         made_up(folder, cell, 0.25)
     CellFolder(folder, done).finish()
     CellFolder(folder, failed).fail(FedadeError("no luck"))
-    assert add_results(folder, results) == (results / "smoke.csv", 1, 0, 0)
+    assert add_results(folder, results) == (results / "smoke.csv", 1, 0, 0, [])
     before = (results / "smoke.csv").read_bytes()
     add_results(folder, results)
     assert (results / "smoke.csv").read_bytes() == before, "adding again changes nothing"
     (results / "smoke.csv").write_text(before.decode().replace(done.address, "x").replace(",20,", ",19,"))
     assert add_results(folder, results).replaced == 0, "19 clients are another cell"
-    (results / "smoke.csv").write_text(re.sub(r"False,\w+,\w+", "False,x,y", before.decode()))
+    (results / "smoke.csv").write_text(re.sub(r"False,\w+,\w*,\w+", "False,x,,y", before.decode()))
     assert add_results(folder, results).replaced == 1
     assert (results / "smoke.csv").read_bytes() == before
     (line,) = read_lines(results / "smoke.csv")
@@ -139,6 +141,21 @@ def test_finished_cells_are_added_to_a_file_of_results(tmp_path):
     assert [one["row"] for one in read_lines(results / "mine.csv")] == [done.labels["row"], later.labels["row"]]
     with pytest.raises(FedadeError, match="holds no finished cell"):
         add_results(tmp_path / "nothing", results)
+
+
+def test_rows_that_were_run_with_other_weights_are_named(tmp_path):
+    one, other = SUITES["smoke"].cells((0,))[:2]
+    rows = one.labels["row"], other.labels["row"]
+    made_up(tmp_path / "first", one, 0.25, weights="a").finish()
+    made_up(tmp_path / "same", other, 0.25, weights="a").finish()
+    made_up(tmp_path / "again", other, 0.25, weights="b").finish()
+    assert add_results(tmp_path / "first", tmp_path).incomparable == []
+    assert add_results(tmp_path / "same", tmp_path).incomparable == []
+    assert add_results(tmp_path / "again", tmp_path).incomparable == [rows]
+    (tmp_path / "again" / "suite.json").write_text("{}")
+    told = CliRunner().invoke(app, ["results", "add", str(tmp_path / "again"), "--results", str(tmp_path)])
+    assert told.exit_code == 0
+    assert f"different trainings of the model, first {rows[0]}, {rows[1]}" in " ".join(told.stderr.split())
 
 
 def test_a_trace_without_all_its_rows_is_no_result(tmp_path):

@@ -88,6 +88,13 @@ def add_command(
                 "must be in the current folder or on PYTHONPATH",
                 err=True,
             )
+        if added.incomparable:
+            typer.echo(
+                f"fedade: {added.path} has {len(added.incomparable)} scenarios whose rows were run with different "
+                f"trainings of the model, first {', '.join(added.incomparable[0])}; run them again with one folder of "
+                "trained models (FEDADE_CACHE)",
+                err=True,
+            )
 
 
 @results.command("write")

@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedade.core.errors import FedadeError
-from fedade.reporting.result_lines import CHANGED, Line, has_other_settings, merged, place_of, read_lines, write_lines
+from fedade.reporting.result_lines import (
+    CHANGED,
+    Line,
+    has_other_settings,
+    merged,
+    of_other_trainings,
+    place_of,
+    read_lines,
+    write_lines,
+)
 from fedade.runner.store import Record, records
 
 FACTS = {
@@ -30,6 +39,7 @@ def line_of(record: Record) -> Line:
         **measures,
         **cell.labels,
         "cell": record.path.name,
+        "weights": record.identity.get("weights"),
         "commit": commit,
         "device": origin.get("device"),
         "precision": cell.experiment.execution.precision,
@@ -50,6 +60,8 @@ class Added(NamedTuple):
     """Lines that were there with other settings or of other code."""
     unread: int
     """Finished cells that are left out, because their settings or their method are not to be had here."""
+    incomparable: list[tuple[str, ...]]
+    """Rows of one scenario and seed that were run with different weights."""
 
 
 def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
@@ -65,7 +77,7 @@ def add_results(folder: Path, results: Path, name: str | None = None) -> Added:
     write_lines(path, list(together.values()))
     replaced = sum(has_other_settings(line, together.get(place_of(line), line)) for line in known)
     finished = [found for found in folder.glob("cells/*/result.json") if ".corrupt-" not in found.parent.name]
-    return Added(path, len(lines), replaced, len(finished) - len(lines))
+    return Added(path, len(lines), replaced, len(finished) - len(lines), of_other_trainings(together.values()))
 
 
 def _setting(settings: Mapping[str, Any], path: str) -> Any:

@@ -22,8 +22,8 @@ MEASURES = (
     "accuracy_post", "accuracy_pre", "accuracy_fresh", "deviation", "learning_rate_mean", "seconds", "bytes_sent",
     "oracle", *answers.NAMES,
 )  # fmt: skip
-ORIGIN = ("cell", "commit", "device", "precision", "started", "row_labels", "status", "reason")
-"""Settings' fingerprint, code, machine and time; which labels name the row; how the cell ended."""
+ORIGIN = ("cell", "weights", "commit", "device", "precision", "started", "row_labels", "status", "reason")
+"""Fingerprints of settings and deployed weights, code, machine and time; which labels name the row; how it ended."""
 CHANGED = "+changes"
 """What a commit's name ends with where the code had changes besides."""
 ScenarioLabels = frozenset[tuple[str, str]]
@@ -92,6 +92,16 @@ def merged(known: Iterable[Line], added: Iterable[Line]) -> list[Line]:
         if place in alone or not all(place_of({**line, "seed": str(seed)}) in alone for seed in seeds_of(line))
     ]
     return sorted(chosen, key=_order)
+
+
+def of_other_trainings(lines: Iterable[Line]) -> list[tuple[str, ...]]:
+    """Rows of one scenario and seed that were run with different deployed weights, and so cannot be compared: another
+    machine may train another model from the same settings."""
+    met: dict[ScenarioSeed, dict[str, dict[str, None]]] = {}
+    for line in lines:
+        for seed in seeds_of(line) if line.get("weights") else ():
+            met.setdefault((_scenario(line), seed), {}).setdefault(line["weights"], {})[line["row"]] = None
+    return [tuple(row for rows in weights.values() for row in rows) for weights in met.values() if len(weights) > 1]
 
 
 def _order(line: Line) -> tuple[object, ...]:

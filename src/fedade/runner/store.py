@@ -175,6 +175,8 @@ class Record:
     status: CellStatus
     provenance: Mapping[str, Any]
     """Code, machine and time that it was begun with."""
+    identity: Mapping[str, str]
+    """Weights and data that it was begun with."""
 
     @property
     def outcome(self) -> Outcome:
@@ -211,7 +213,8 @@ def records(store: Path) -> list[Record]:
             cell = Cell(stored["labels"], experiment, stored["title"], tuple(stored["row_labels"]))
         except (FedadeError, KeyError, TypeError, ValidationError):
             continue
-        told.append(Record(path.parent, cell, examine(path.parent), stored.get("provenance", {})))
+        origin, identity = stored.get("provenance", {}), stored.get("identity", {})
+        told.append(Record(path.parent, cell, examine(path.parent), origin, identity))
     return told
 
 
