@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedade.core import trace
+from fedade.core.threads import is_lost
 from fedade.runner import work
 from fedade.runner.clocks import build_clock
 
@@ -158,6 +159,37 @@ def test_a_full_gpu_is_told_in_one_line_with_the_remedy(bench, monkeypatch):
     assert "--jobs" in reason
     assert "--retry-failed" in reason
     assert "MiB" not in reason
+
+
+def test_a_gpu_that_failed_ends_the_run_in_one_line_and_the_next_goes_on(bench, monkeypatch, tracks):
+    """Every later call to it would fail in this process, and with it every cell that is still to be run."""
+
+    def fallen(*_):
+        raise torch.AcceleratorError(
+            "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be"
+        )
+
+    def silent(device=None):
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(work, "build_clock", fallen)
+        failing.setattr(torch.cuda, "synchronize", silent)
+        failing.setattr(work, "is_lost", lambda _: is_lost("cuda"))
+        told = bench("tiny", "--out", "t", "--only", "method=source", "--json", code=2).stderr
+    (line,) = [one for one in told.splitlines() if "GPU" in one]
+    assert "an illegal memory access was encountered)" in line
+    assert "--retry-failed" in line
+    again = json.loads(bench("tiny", "--out", "t", "--only", "method=source", "--json", code=1).stdout)
+    assert [one["status"] for one in again["cells"]] == ["failed", "done"]
+    bench("tiny", "--out", "t", "--only", "method=source", "--retry-failed", "--json", code=0)
+    assert len(tracks) == 2
+
+
+def test_a_cpu_is_never_lost_and_a_gpu_that_answers_is_not(monkeypatch):
+    assert not is_lost("cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    assert not is_lost("cuda:0")
 
 
 def test_too_little_memory_is_told_in_one_line_with_the_remedy(bench, monkeypatch):

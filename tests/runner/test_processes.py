@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fedade.core.errors import DeviceLostError
+from fedade.core.events import Listener
+from fedade.runner.executors import Processes, ProcessLostError
+
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
@@ -99,3 +103,16 @@ def test_workers_end_with_a_run_that_is_killed_while_they_begin(tmp_path):
     runner.wait()
     assert not left_after_a_while(tmp_path)
     assert not list((tmp_path / "pids").iterdir())
+
+
+def answered_unless_lost(worker, task):
+    if task == "fails":
+        raise DeviceLostError(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_a_process_whose_gpu_failed_ends_and_another_does_the_rest():
+    answers = dict(Processes(1, Listener())(answered_unless_lost, ["first", "fails", "last"]))
+    assert isinstance(answers["fails"], ProcessLostError)
+    assert answers["first"] != answers["last"]

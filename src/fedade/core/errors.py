@@ -14,6 +14,16 @@ class FedadeError(Exception):
     """
 
 
+class DeviceLostError(FedadeError):
+    """The GPU answers this process no more, and all that it would still run there would fail."""
+
+    def __init__(self, why: BaseException) -> None:
+        super().__init__(
+            f"the GPU failed ({first_line(why)}); start the same command again for what is left, with --retry-failed "
+            "for what was running, too"
+        )
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what another library, or a stranger's code, complains of; its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:LONGEST].rstrip(".")

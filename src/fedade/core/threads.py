@@ -1,4 +1,4 @@
-"""How many threads PyTorch uses on a CPU, and memory of devices."""
+"""How many threads PyTorch uses on a CPU, memory of devices, and whether they still answer."""
 
 import gc
 import os
@@ -31,6 +31,18 @@ def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
     if torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def is_lost(device: str) -> bool:
+    """Whether a GPU answers this process no more: after an access out of bounds, of a kernel of its own or of a process
+    that it shares the GPU with, every call fails until the process ends."""
+    if not device.startswith("cuda"):
+        return False
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
 
 
 def release_memory(device: str) -> None:

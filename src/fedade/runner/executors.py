@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from fedade.core.errors import FedadeError, first_line
+from fedade.core.errors import DeviceLostError, FedadeError, first_line
 from fedade.core.events import CellInfo, Listener, RowsOnDemand
 from fedade.core.importing import OptionalModule
 from fedade.runner.leash import on_leash
@@ -178,7 +178,7 @@ def _join_pool(events: "SimpleQueue[Event]", wants_rows: bool) -> None:
 
 def _in_pool(work: WorkerFunction[T, R], task: T, number: int) -> R:
     worker = _WORKER[-1]
-    answer = work(worker, task)
+    answer = _while_the_device_answers(work, worker, task)
     if isinstance(worker.listener, Sender):
         worker.listener.events.put((_END, (number,)))
     return answer
@@ -220,7 +220,15 @@ class RayTasks:
 def _silently(work: WorkerFunction[T, R], task: T) -> R:
     if not _WORKER:
         _WORKER.append(Worker(Listener()))
-    return work(_WORKER[-1], task)
+    return _while_the_device_answers(work, _WORKER[-1], task)
+
+
+def _while_the_device_answers(work: WorkerFunction[T, R], worker: Worker, task: T) -> R:
+    """What a worker does with a task. A process whose GPU failed ends at once, and others do the rest."""
+    try:
+        return work(worker, task)
+    except DeviceLostError:
+        os._exit(1)
 
 
 @contextmanager

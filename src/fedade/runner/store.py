@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from fedade.core import storage, trace
-from fedade.core.errors import FedadeError
+from fedade.core.errors import DeviceLostError, FedadeError
 from fedade.core.events import CellInfo
 from fedade.core.paths import require_writable
 from fedade.core.provenance import provenance
@@ -151,8 +151,8 @@ class CellFolder:
         return self.path.rename(aside)
 
 
-_PASSING = (OSError, MemoryError, torch.OutOfMemoryError)
-"""Errors of the kind that passes: a full disk or memory."""
+_PASSING = (OSError, MemoryError, torch.OutOfMemoryError, DeviceLostError)
+"""Errors of the kind that passes: a full disk or memory, a GPU that failed."""
 
 
 def _reason(error: BaseException) -> str:

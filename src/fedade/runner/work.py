@@ -10,12 +10,12 @@ from pathlib import Path
 import filelock
 
 from fedade.core import storage, trace
-from fedade.core.errors import FedadeError
+from fedade.core.errors import DeviceLostError, FedadeError
 from fedade.core.events import Listener
 from fedade.core.method import Method
 from fedade.core.paths import cache_dir
 from fedade.core.seeds import Seeds
-from fedade.core.threads import release_memory
+from fedade.core.threads import is_lost, release_memory
 from fedade.core.version import __version__
 from fedade.data.locate import search_path
 from fedade.engine.clock import Federation
@@ -88,6 +88,7 @@ class Worker:
     def _run(self, places: Sequence[CellFolder]) -> list[CellStatus]:
         if not places:
             return []
+        device = places[0].cell.experiment.execution.device
         try:
             for place in places:
                 place.begin({})  # so that a cell which never starts is told of too
@@ -95,10 +96,14 @@ class Worker:
             for place in places:
                 discard(place.path)
             statuses = [place.finish() for place in places]
-        except Exception as error:  # noqa: BLE001 - whatever stops a cell is recorded, and the others go on
+        except Exception as error:  # whatever stops a cell is recorded, and the others go on
+            if is_lost(device):
+                lost = DeviceLostError(error)
+                for place in places:
+                    place.fail(lost)
+                raise lost from error
             statuses = [place.fail(error) for place in places if len(places) == 1]
-        finally:
-            release_memory(places[0].cell.experiment.execution.device)
+        release_memory(device)
         if statuses:
             return statuses
         # The batch fell with one of them; alone, each falls or stands by itself. Outside of `except`, which would hold
