@@ -126,6 +126,8 @@ def test_less_precise_products_move_accuracy_little(scenarios, precision):
 @pytest.mark.parametrize("normalisation", [FROZEN, Mixed(0.5)])
 def test_a_traced_network_has_the_gradients_of_a_cpu(normalisation, kind, precision, limit):
     """Its fused layers run as kernels there, every client with its own weights."""
+    # Of some networks an activation lies so near zero that rounding switches it: that alone moves gradients by 1e-2.
+    torch.manual_seed(0)
     set_multiplication("float32")
     pixels = 32 if kind == "transformer" else 8
     images = torch.from_numpy(Seeds(0).generator("images").normal(size=(3, 4, 3, pixels, pixels))).float()
