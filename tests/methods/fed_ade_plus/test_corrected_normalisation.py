@@ -34,6 +34,7 @@ from fedade.methods.fed_ade_plus.corrected_normalisation import (
     settled_pass,
 )
 from fedade.methods.fed_ade_plus.layer_statistics import PriorCorrected, known_before
+from fedade.methods.fed_ade_plus.own_statistics import JUDGED_BY
 
 from ...helpers import context
 from ...maths.samples import QUICK
@@ -160,6 +161,21 @@ def test_a_batch_is_worth_the_fewer_samples_the_purer_its_forecast_and_the_farth
     assert (pure[1] < pure[0]).all()
     found = known_before(group, past, torch.eye(classes)[0], 50)
     assert all((found[layer].counted == 50).all() for layer in channels), "a prior that the batch was asked for"
+
+
+def test_the_class_mix_of_a_small_batch_is_known_from_those_before_too():
+    """Or else a layer that tells classes apart would be corrected the less the fewer samples come at once, however well
+    its condition is known."""
+    moments = ClassMoments(torch.randn(2, 4, 3), torch.ones(2, 3), torch.full((4,), 0.02))
+    group = LayerGroup({"layer": 3}, moments, torch.zeros(3, dtype=torch.int64), False)
+    past, prior = Residual(torch.zeros(1, 2, 3), torch.full((1, 2, 1), 200.0)), torch.full((4,), 0.25)
+    unsure = {
+        samples: known_before(group, past, prior, samples)["layer"].expected.uncertainty
+        for samples in (1, 10, JUDGED_BY, 2 * JUDGED_BY)
+    }
+    assert torch.equal(unsure[1], unsure[JUDGED_BY])
+    assert torch.equal(unsure[10], unsure[JUDGED_BY])
+    assert (unsure[2 * JUDGED_BY] < unsure[JUDGED_BY]).all()
 
 
 def test_features_are_corrected_where_there_is_no_batch_norm(scenario):

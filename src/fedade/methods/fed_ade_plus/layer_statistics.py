@@ -70,8 +70,9 @@ def known_before(
 
 
 def _samples_of_prior(group: LayerGroup, samples: int) -> float:
-    # Classes move features by more than anything else: counted there, this error cost more than it saved.
-    return math.inf if class_moments.FEATURES in group.channels else samples
+    # Classes move features by more than anything else: counted there, this error cost more than it saved. Elsewhere the
+    # prior of a small batch is known from those before, too.
+    return math.inf if class_moments.FEATURES in group.channels else max(samples, own_statistics.JUDGED_BY)
 
 
 def corrected_layer(

@@ -30,8 +30,8 @@ DOUBT = 1.5
 """How many times as much as the reference set's samples must differ, since corrupted ones vary more by themselves: in a
 channel, and before that on the mean of all channels of a layer."""
 JUDGED_BY = 50
-"""Samples that it takes to judge how much they differ: a few often differ twice as much as usual by chance. A batch of
-fewer is judged together with those before."""
+"""Samples that it takes to judge how much they differ, and what their class mix is: a few often differ twice as much as
+usual by chance. A batch of fewer is judged together with those before."""
 LEAST_SPREAD = 0.05
 """Of a channel, as a share of its layer's mean."""
 LEAST_VARIANCE = 0.1
