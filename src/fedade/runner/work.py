@@ -90,9 +90,10 @@ class Worker:
             return []
         device = places[0].cell.experiment.execution.device
         try:
-            for place in places:
+            open_ones = [place for place in places if not place.trace.exists()]  # the others say what they ran with
+            for place in open_ones:
                 place.begin({})  # so that a cell which never starts is told of too
-            self._advance([place for place in places if not place.trace.exists()])
+            self._advance(open_ones)
             for place in places:
                 discard(place.path)
             statuses = [place.finish() for place in places]
