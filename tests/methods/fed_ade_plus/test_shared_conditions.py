@@ -134,6 +134,20 @@ def test_a_client_starts_from_what_others_know_of_its_condition(scenario):
     assert helped.residuals[0].samples.max() > 25
 
 
+def test_fewer_samples_than_a_report_has_are_put_to_the_clients_own_conditions_alone(scenario):
+    told = reported_by(scenario, 8)
+    for samples in (1, METHOD.least_reported - 1):
+        _, alone = client(scenario, FedAdePlus(), {}, number=8, samples=samples)
+        _, federated = client(scenario, METHOD, told, number=8, samples=samples)
+        for name, value in alone.statistics.items():
+            assert torch.equal(federated.statistics[name], value), name
+        for one, other in zip(federated.residuals, alone.residuals, strict=True):
+            assert torch.equal(one.size, other.size)
+        assert federated.report.samples == samples, "it still tells what it saw"
+    _, enough = client(scenario, METHOD, told, number=8, samples=METHOD.least_reported)
+    assert enough.residuals[0].samples.max() > METHOD.least_reported
+
+
 def test_nothing_is_taken_from_a_condition_that_the_batch_does_not_resemble(scenario):
     nothing = METHOD.begin_server(scenario.deployment)
     told, _ = merged(scenario.deployment, nothing, reports(scenario.deployment, *[3.0, -3.0] * 5))

@@ -140,7 +140,8 @@ class FedAdePlusFederated(FedAdePlus):
     """Fed-ADE+ whose clients share conditions."""
 
     least_reported: int = Field(10, ge=1)
-    """A client tells nothing of fewer samples than these: it waits until it has seen as many."""
+    """A client tells nothing of fewer samples than these: it waits until it has seen as many. Batches of fewer are put
+    to the client's own conditions alone."""
     report_noise: float = Field(0.0, ge=0)
     """Standard deviation of Gaussian noise on each number of a report, in units of a sample's own."""
 
@@ -191,19 +192,22 @@ class FedAdePlusFederated(FedAdePlus):
     def _shares(self, deployment: Deployment) -> bool:
         return self.correction != "none" and layer_groups(deployment)[0].recognises
 
+    def _asks(self, ctx: ClientContext) -> bool:
+        """Whether the conditions of all are looked at. Fewer samples than a report has say too little of which they
+        came in: single ones were answered worse with them than without."""
+        return self._shares(ctx.deployment) and len(ctx.inputs) >= self.least_reported
+
     def _past(self, ctx: ClientContext, state: FedAdePlusClient) -> Residuals:
         own = super()._past(ctx, state)
-        if not self._shares(ctx.deployment):
-            return own
-        return beside_own(ctx.deployment, own, dict(ctx.shared), self.memory)
+        return beside_own(ctx.deployment, own, dict(ctx.shared), self.memory) if self._asks(ctx) else own
 
     def _learnt(
         self, ctx: ClientContext, state: FedAdePlusClient, corrected: Corrected, reading: Reading
     ) -> FedAdePlusClient:
         if not self._shares(ctx.deployment):
             return super()._learnt(ctx, state, corrected, reading)
-        past, unsent = self._past(ctx, state), Report(*state.report)
+        found, unsent = corrected.residuals, Report(*state.report)
         return state._replace(
-            residuals=own_of(corrected.residuals, past, self.conditions),
+            residuals=own_of(found, self._past(ctx, state), self.conditions) if self._asks(ctx) else found,
             report=reported(ctx.deployment, unsent, corrected, reading.prior, self.least_reported),
         )
