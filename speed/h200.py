@@ -58,30 +58,30 @@ class Figure:
     model: str = "resnet-3block"
     method: str = "fed-ade"
     precision: str = "bf16"
-    timesteps: int = 20
+    timesteps: int = 100
     federations: int = 1
-    limit: int = 60
+    limit: int = 240
     work: dict[str, Any] = field(default_factory=dict)
 
 
 RESNET_20, RESNET_56 = "import:speed.networks:resnet20", "import:speed.networks:resnet56"
 FIGURES = {
     "cold": Figure(8, timesteps=3),
-    "fed-ade": Figure(3, timesteps=100),
-    "fed-ade-resnet20": Figure(5, RESNET_20, timesteps=100),
-    "fed-ade-resnet56": Figure(12, RESNET_56, timesteps=60),
-    "plus": Figure(1.5, method="fed-ade-plus", timesteps=60),
-    "plus-20": Figure(15, method="fed-ade-plus", timesteps=8, federations=20),
-    "plus-resnet20": Figure(2, RESNET_20, "fed-ade-plus", timesteps=30),
-    "plus-resnet56": Figure(5, RESNET_56, "fed-ade-plus", timesteps=20),
-    "vit": Figure(None, "import:speed.networks:vit_tiny", timesteps=6),
+    "fed-ade": Figure(3),
+    "fed-ade-resnet20": Figure(5, RESNET_20),
+    "fed-ade-resnet56": Figure(12, RESNET_56),
+    "plus": Figure(1.5, method="fed-ade-plus"),
+    "plus-20": Figure(15, method="fed-ade-plus", federations=20),
+    "plus-resnet20": Figure(2, RESNET_20, "fed-ade-plus"),
+    "plus-resnet56": Figure(5, RESNET_56, "fed-ade-plus"),
+    "vit": Figure(None, "import:speed.networks:vit_tiny"),
     "resnet18": Figure(
-        60, "resnet18", timesteps=5, work={"samples": 100, "input_shape": (3, 64, 64), "num_classes": 200}
+        60, "resnet18", work={"samples": 100, "input_shape": (3, 64, 64), "num_classes": 200}
     ),
-    "risk-20": Figure(40, timesteps=4, federations=20, work={"objective": "bbse", "reference_draws": "prior"}),
-    "plus-float32": Figure(None, method="fed-ade-plus", precision="float32", timesteps=30),
-    "fed-ade-float32": Figure(12, precision="float32", timesteps=20),
-    "fed-ade-20": Figure(45, timesteps=5, federations=20),
+    "risk-20": Figure(40, federations=20, work={"objective": "bbse", "reference_draws": "prior"}),
+    "plus-float32": Figure(None, method="fed-ade-plus", precision="float32"),
+    "fed-ade-float32": Figure(12, precision="float32"),
+    "fed-ade-20": Figure(45, federations=20),
 }
 
 
@@ -220,7 +220,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES))
-    parser.add_argument("--budget", type=float, default=240.0, help="seconds, in all")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds, in all")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--one", choices=FIGURES, help=argparse.SUPPRESS)
     parser.add_argument("--timesteps", type=int)
