@@ -75,9 +75,7 @@ FIGURES = {
     "plus-resnet20": Figure(2, RESNET_20, "fed-ade-plus"),
     "plus-resnet56": Figure(5, RESNET_56, "fed-ade-plus"),
     "vit": Figure(None, "import:speed.networks:vit_tiny"),
-    "resnet18": Figure(
-        60, "resnet18", work={"samples": 100, "input_shape": (3, 64, 64), "num_classes": 200}
-    ),
+    "resnet18": Figure(60, "resnet18", work={"samples": 100, "input_shape": (3, 64, 64), "num_classes": 200}),
     "risk-20": Figure(40, federations=20, work={"objective": "bbse", "reference_draws": "prior"}),
     "plus-float32": Figure(None, method="fed-ade-plus", precision="float32"),
     "fed-ade-float32": Figure(12, precision="float32"),
