@@ -85,11 +85,6 @@ def test_the_slope_is_that_of_the_worst_nearby_point(scenario, observation):
     assert not equal(plain.learner.own, client.learner.own)
 
 
-def test_the_last_stage_stays(scenario):
-    names = begin(Sar(), scenario.deployment).learner.own.keys()
-    assert {deployed.numel() for name, deployed in scenario.deployment.parameters.items() if name in names} == {16}
-
-
 def test_a_collapsed_client_returns_to_the_deployed_model(scenario, observation):
     method = Sar(**FAST, reset_loss=100.0)
     client, plan = after(method, scenario.deployment, observation, 2)

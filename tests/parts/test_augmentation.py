@@ -1,9 +1,11 @@
+import colorsys
+
 import pytest
 import torch
 from torch.func import vmap
 
 from fedade.core.tokens import PADDING
-from fedade.parts.augmentation import DELETION, augmentations, deletions
+from fedade.parts.augmentation import DELETION, _blurred, _moved, _turned, augmentations, deletions
 
 
 def images(channels: int, side: int) -> torch.Tensor:
@@ -69,3 +71,42 @@ def test_views_of_texts_are_those_of_every_client_alone():
     together = vmap(lambda text, key: torch.stack(list(deletions(text, key, 2))))(texts, keys)
     for one, text, key in zip(together, texts, keys, strict=True):
         assert torch.equal(one, torch.stack(list(deletions(text, key, 2))))
+
+
+@pytest.mark.parametrize("share", [-0.06, 0.0, 0.05, 0.5])
+def test_hues_turn_as_the_standard_library_turns_them(share):
+    pixels = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(1))
+    turned = _turned(pixels, torch.tensor(share))
+    for before, after in zip(pixels.movedim(1, -1).reshape(-1, 3), turned.movedim(1, -1).reshape(-1, 3), strict=True):
+        hue, saturation, value = colorsys.rgb_to_hsv(*before.tolist())
+        expected = torch.tensor(colorsys.hsv_to_rgb((hue + share) % 1, saturation, value))
+        torch.testing.assert_close(after, expected, atol=1e-4, rtol=0)
+
+
+def test_moves_are_turns_shifts_and_scales_that_repeat_the_edge():
+    pixels = torch.rand(1, 2, 8, 8, generator=torch.Generator().manual_seed(2))
+    zero, one = torch.zeros(()), torch.ones(())
+    quarter = _moved(pixels, torch.tensor(torch.pi / 2), (zero, zero), one)
+    torch.testing.assert_close(quarter, torch.rot90(pixels, -1, (2, 3)), atol=1e-5, rtol=0)
+    down = _moved(pixels, zero, (one, zero), one)
+    torch.testing.assert_close(down[..., 1:, :], pixels[..., :-1, :], atol=1e-5, rtol=0)
+    torch.testing.assert_close(down[..., 0, :], pixels[..., 0, :], atol=1e-5, rtol=0)
+    slope = torch.arange(8.0).expand(1, 1, 8, 8)
+    torch.testing.assert_close(_moved(slope, zero, (zero, zero), 2 * one), 1.75 + slope / 2, atol=1e-5, rtol=0)
+    torch.testing.assert_close(_moved(pixels[..., :1, :1], zero, (one, one), one), pixels[..., :1, :1])
+
+
+def test_blurring_keeps_the_mean_and_takes_contrast():
+    pixels = torch.rand(1, 1, 12, 12, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(_blurred(pixels, torch.zeros(()), -1), pixels)
+    soft = _blurred(_blurred(pixels, torch.tensor(0.5), -1), torch.tensor(0.5), -2)
+    assert soft.std() < 0.8 * pixels.std()
+    torch.testing.assert_close(soft.mean(), pixels.mean(), atol=0.02, rtol=0)
+
+
+def test_light_and_contrast_reach_as_far_as_published():
+    flat = torch.full((1, 1, 4, 4), 100.0)
+    means = torch.stack([view.mean() for view in augmentations(flat, torch.tensor(5), 400)]) / 255
+    # Of light times a power: 100/255 · 1.4 to the 0.7 and 100/255 · 0.6 to the 1.3, not further.
+    assert 0.53 < means.max() < (100 / 255 * 1.4) ** 0.7 + 0.02
+    assert (100 / 255 * 0.6) ** 1.3 - 0.02 < means.min() < 0.21

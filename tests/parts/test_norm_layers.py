@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from torch import nn
 
@@ -30,6 +32,23 @@ def test_the_last_stage_of_a_resnet_is_its_widest(deployment):
     kept = norm_affine(Deployed, "sar", include_last_stage=False)
     assert {value.numel() for value in kept.values()} == {64, 128, 256}
     assert {value.numel() for value in norm_affine(Deployed, "tent").values()} == {64, 128, 256, 512}
+
+
+@pytest.mark.parametrize(("widths", "left_alone"), [([16] * 7 + [32] * 6 + [64] * 6, 0), ([8, 16], 0), ([192] * 25, 6)])
+def test_networks_without_a_fourth_stage_move_all_layers_but_transformers_a_quarter_less(
+    deployment, widths, left_alone
+):
+    layers = [module for width in widths for module in (nn.LazyConv2d(width, 1), nn.BatchNorm2d(width))]
+    toy = with_body(deployment, *layers[:0])
+    network = replace(toy.network, body=nn.Sequential(*layers))
+    parameters = {
+        f"body.{place}.{kind}": getattr(layer, kind)
+        for place, layer in enumerate(layers)
+        if isinstance(layer, nn.BatchNorm2d)
+        for kind in ("weight", "bias")
+    }
+    found = norm_affine(replace(toy, network=network, parameters=parameters), "sar", include_last_stage=False)
+    assert len(found) == 2 * (len(widths) - left_alone)
 
 
 @pytest.mark.parametrize("norm", [nn.GroupNorm(2, 4), nn.LayerNorm([4, 3, 3])])

@@ -24,6 +24,7 @@ from fedade.parts.augmentation import refuse_without_views, views
 from fedade.parts.norm_layers import adaptable, batch_logits, own_batch_logits, warn_without_batch_norm
 from fedade.parts.optimisers import AdamOptimiser, OptimiserState
 from fedade.parts.rates import constant_rate
+from fedade.parts.running_norms import FEW_CLASSES
 
 _RESTORATION = 100
 """Purpose of the draws that choose weights, beside those of the views."""
@@ -38,7 +39,7 @@ class CottaClient(NamedTuple):
 
 
 class Cotta(Method[CottaClient]):
-    """Continual test-time adaptation, with the constants of the paper's CIFAR-10 experiments."""
+    """Continual test-time adaptation, with the constants of the paper's CIFAR experiments."""
 
     about = Card(
         summary="student follows a slow teacher; weights restored at random; made for BatchNorm, moves any norm",
@@ -49,8 +50,9 @@ class Cotta(Method[CottaClient]):
     optimiser: AdamOptimiser = AdamOptimiser()
     teacher_momentum: float = Field(0.999, ge=0, le=1)
     """Share of itself that the teacher keeps at a step."""
-    anchor_confidence: float = Field(0.92, ge=0, le=1)
-    """Mean confidence of the deployed model below which the teacher averages over views; 0.72 for CIFAR-100."""
+    anchor_confidence: float | None = Field(None, ge=0, le=1)
+    """Mean confidence of the deployed model below which the teacher averages over views; None: 0.92, or 0.72 from 100
+    classes on."""
     views: int = Field(32, ge=0)
     """Augmented views that the teacher answers."""
     restoration: float = Field(0.01, ge=0, le=1)
@@ -67,7 +69,8 @@ class Cotta(Method[CottaClient]):
         """Student towards teacher, teacher towards student, then the random return to the source."""
         deployment, inputs, source = ctx.deployment, ctx.inputs, adaptable(ctx.deployment)
         confidence = batch_logits(deployment, source, inputs).softmax(-1).max(-1).values.mean()
-        unsure = confidence < self.anchor_confidence
+        published = 0.92 if deployment.num_classes < FEW_CLASSES else 0.72
+        unsure = confidence < (published if self.anchor_confidence is None else self.anchor_confidence)
         answers = own_batch_logits(ctx, state.teacher)
         if self.views:
             seen = (batch_logits(deployment, state.teacher, view) for view in views(inputs, ctx.key, self.views))

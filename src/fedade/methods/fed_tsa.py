@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.func import grad
+from torch.func import grad, vmap
 from torch.nn.functional import cosine_similarity, linear
 
 from fedade.core.method import Card, ClientContext, Deployment, FederatedMethod, Plan, RoundContext, Shared
@@ -32,6 +32,8 @@ HIDDEN_TIMES, HIDDEN_EDGES, ADDED_EDGES = 0.75, 0.8, 0.2
 """Shares of attention over time, and between clients that are alike, that the robust pass does without; and of pairs
 that are not alike, which it adds."""
 _LEAST = 1e-9
+_ANOTHER = 0x9E3779B1
+"""Makes one key of two, whose order counts."""
 
 
 class FedTsaClient(NamedTuple):
@@ -43,7 +45,17 @@ class FedTsaClient(NamedTuple):
     """Which of them there are, `[S]`."""
 
 
-class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
+class FedTsaUplink(NamedTuple):
+    """What a participant tells in a round."""
+
+    statistics: dict[str, Tensor]
+    past: Tensor
+    known: Tensor
+    key: Tensor
+    """Addressed number of the round; those of all give the server's draws."""
+
+
+class FedTsa(FederatedMethod[FedTsaClient, FedTsaUplink]):
     """Temporal-spatial aggregation of batch statistics, with the constants of the released code."""
 
     about = Card(
@@ -73,11 +85,11 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
 
     def local_round(
         self, ctx: RoundContext, state: FedTsaClient, plan: Plan
-    ) -> tuple[FedTsaClient, Plan, FedTsaClient]:
+    ) -> tuple[FedTsaClient, Plan, FedTsaUplink]:
         recording = RecordingStatistics()
         ctx.deployment.network.represent(ctx.deployment.parameters, ctx.inputs, recording)
         found = {name: value for name, value in named_statistics(recording.seen).items() if name in state.statistics}
-        return state, plan, state._replace(statistics=found)
+        return state, plan, FedTsaUplink(found, state.past, state.known, ctx.key)
 
     def personalise(self, ctx: RoundContext, state: FedTsaClient, plan: Plan) -> tuple[FedTsaClient, Plan]:
         return state._replace(statistics=ctx.downlink), plan
@@ -86,17 +98,20 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
         return own_prediction(ctx, state.statistics)
 
     def aggregate(
-        self, deployment: Deployment, shared: Shared, uplinks: FedTsaClient, weights: Tensor
+        self, deployment: Deployment, shared: Shared, uplinks: FedTsaUplink, weights: Tensor
     ) -> tuple[Shared, dict[str, Tensor]]:
-        statistics: dict[str, Tensor] = mixed(self.attention(uplinks.past, uplinks.known), uplinks.statistics)
+        statistics: dict[str, Tensor] = mixed(
+            self.attention(uplinks.past, uplinks.known, uplinks.key), uplinks.statistics
+        )
         return {}, statistics
 
-    def attention(self, past: Tensor, known: Tensor) -> Tensor:
-        """Attention of each participant to each, `[P, P]`, by pasts `[P, S, d]` as far as they are known, `[P, S]`."""
+    def attention(self, past: Tensor, known: Tensor, keys: Tensor) -> Tensor:
+        """Attention of each participant to each, `[P, P]`, by pasts `[P, S, d]` as far as they are known, `[P, S]`;
+        their keys draw what is hidden in training."""
         identity, optimiser = torch.eye(past.shape[-1], device=past.device, dtype=past.dtype), AdamOptimiser()
         names = [f"{over} {role}" for over in ("times", "clients") for role in ("query", "key")]
         layers = dict.fromkeys(names, identity) | {f"{name} bias": torch.zeros_like(identity[0]) for name in names}
-        learner, draws = Learner(layers, optimiser.start(layers)), _draws(past, self.attention_steps)
+        learner, draws = Learner(layers, optimiser.start(layers)), _draws(past, keys, self.attention_steps)
         best, least = _passed(layers, past, known)[2][-1], torch.full_like(past[0, 0, 0], torch.inf)
 
         def loss(own: dict[str, Tensor], draws: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -117,13 +132,17 @@ class FedTsa(FederatedMethod[FedTsaClient, FedTsaClient]):
         return best
 
 
-def _draws(past: Tensor, steps: int) -> tuple[Tensor, ...]:
-    """For every step what hides attention over time, removes edges and adds some: logarithms of uniform numbers."""
-    key = torch.zeros_like(past[0, 0, 0], dtype=torch.int64)
-    clients, times, _ = past.shape
-    shapes = (clients, times, times), (times, clients, clients), (times, clients, clients)
-    purposes = (range(first, first + 3 * steps, 3) for first in range(3))
-    drawn = (uniforms(key, shape, own) for shape, own in zip(shapes, purposes, strict=True))
+def _draws(past: Tensor, keys: Tensor, steps: int) -> tuple[Tensor, ...]:
+    """For every step what hides attention over time, removes edges and adds some: logarithms of uniform numbers, which
+    go with their clients into any order."""
+    times = past.shape[1]
+    pairs = keys.unsqueeze(1) * _ANOTHER + keys
+    over_time = vmap(lambda key: uniforms(key, (times, times), range(steps)))(keys)
+    removed, added = (
+        vmap(vmap(lambda key: uniforms(key, (times,), range(first, first + 2 * steps, 2))))(pairs)  # noqa: B023
+        for first in range(2)
+    )
+    drawn = over_time.movedim(1, 0), removed.permute(2, 3, 0, 1), added.permute(2, 3, 0, 1)
     return tuple(numbers.clamp_min(_LEAST).log() for numbers in drawn)
 
 

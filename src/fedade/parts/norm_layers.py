@@ -1,8 +1,8 @@
 """Normalisation layers at test time: their running statistics, their scales and shifts, and steps on these."""
 
 import warnings
-from collections.abc import Mapping
-from itertools import takewhile
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -19,6 +19,8 @@ from fedade.parts.rates import constant_rate
 
 NormalisationMode = Literal["frozen", "batch", "mix", "ema"]
 """Deployed statistics; the batch's own; a mix of the two; a running average that follows the stream."""
+FOUR_STAGES = 4
+"""Of the networks for ImageNet, the last of which SAR's released code leaves alone."""
 
 
 def batch_logits(deployment: Deployment, own: Parameters, inputs: Tensor) -> Tensor:
@@ -35,16 +37,21 @@ def own_batch_logits(ctx: ClientContext, own: Parameters) -> Tensor:
 def norm_affine(deployment: Deployment, method: str, include_last_stage: bool = True) -> dict[str, Tensor]:
     """Scales and shifts as deployed: of BatchNorm, LayerNorm, GroupNorm or RMSNorm, whatever the model has."""
     layers = _norm_layers(deployment)
-    if not include_last_stage:  # as many as end with one width; a quarter where all are equally wide, as in SAR's ViT
-        widths = [next(iter(layer.values())).numel() for layer in layers]
-        same = len(list(takewhile(lambda width: width == widths[-1], reversed(widths))))
-        layers = layers[: len(layers) - (same if same < len(widths) else len(widths) // 4)]
+    if not include_last_stage:
+        layers = layers[: len(layers) - _of_last_stage([next(iter(layer.values())).numel() for layer in layers])]
     if not layers:
         raise FedadeError(
             f"{method}: model {deployment.network.name!r} has no normalisation layer to adapt; "
             "choose a model that has some, such as small-cnn, or a method that needs none, such as source"
         )
     return {name: value for layer in layers for name, value in layer.items()}
+
+
+def _of_last_stage(widths: Sequence[int]) -> int:
+    """How many layers SAR's released code leaves alone: those of a fourth stage, and the last quarter of a transformer,
+    whose layers are equally wide. Smaller networks, such as the ResNets for CIFAR, have no such stage."""
+    stages = [len(list(alike)) for _, alike in groupby(widths)]
+    return len(widths) // 4 if len(stages) == 1 else stages[-1] if len(stages) >= FOUR_STAGES else 0
 
 
 def adaptable(deployment: Deployment) -> dict[str, Tensor]:
