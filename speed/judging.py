@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from speed.kernels import COPIES, NETWORKS, SEED, Operands, Shape, milliseconds, operands, randoms, residual_network
+from speed.kernels import COPIES, NETWORKS, SEED, Operands, Shape, milliseconds, operands, randoms, residual_layers
 from torch import Tensor
 
 from fedade import kernels
@@ -26,9 +26,9 @@ from fedade.kernels.launch import Epilogue, convolve, input_gradient, weight_gra
 from fedade.kernels.layer import Layer
 
 COLUMNS = ("kernel", "shape", "clients", "samples", "milliseconds", "plain", "plain_milliseconds", "gain")
-RESNET_20 = residual_network(32, [(16, 16, 1), (16, 32, 2), (32, 64, 2)])
+RESNET_20 = residual_layers(32, [(16, 16, 1), (16, 32, 2), (32, 64, 2)])
 """One block of each of its three stages; the shortcuts that pad are 1x1 convolutions here, as to our kernels."""
-SHAPES = list(dict.fromkeys((*NETWORKS["resnet-3block"].shapes, *RESNET_20.shapes)))
+SHAPES = list(dict.fromkeys((*NETWORKS["resnet-3block"], *RESNET_20)))
 FOLDED_LAYERS = 6
 """That are folded in one launch, as a network has them."""
 Work = Callable[[int], object]

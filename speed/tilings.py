@@ -38,7 +38,7 @@ OF_SPLITS = ("programs", "with_sums")
 COLUMNS = ("product", "shape", "clients", "samples", "milliseconds", "chosen", "tried", *FIELDS, *OF_SPLITS)
 CONVOLUTIONS = [
     shape
-    for shape in dict.fromkeys((*SHAPES, *NETWORKS["resnet18"].shapes))
+    for shape in dict.fromkeys((*SHAPES, *NETWORKS["resnet18"]))
     if shape.kernel == 3 and (shape in SHAPES or shape.image.channels >= 128)
 ]
 TOKENS = [

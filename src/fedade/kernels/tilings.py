@@ -1,4 +1,4 @@
-"""Block sizes by shape, chosen from measurements (`speed/kernels.py`): nothing is tuned while users wait."""
+"""Block sizes by shape, chosen from measurements (`speed/tilings.py`): nothing is tuned while users wait."""
 
 from dataclasses import dataclass
 
