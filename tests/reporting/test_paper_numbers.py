@@ -75,13 +75,3 @@ def test_wall_times_have_all_rows() -> None:
     assert tuple(times) == tuple(names.METHODS.values())
     assert times["FTH"] == (2631.2, 71.3)
     assert times["Fed-ADE"] == (109.5, 0.4)
-
-
-def test_hyperparameters_of_every_dataset() -> None:
-    settings = paper.hyperparameters()
-    assert set(settings) == set(names.DATASETS)
-    assert settings["tiny-imagenet"]["batch_size"] == "128"
-    assert settings["lama"]["optimiser"] == "AdamW"
-    bounds = {(float(one["lowest_rate"]), float(one["highest_rate"])) for one in settings.values()}
-    assert bounds == {(5e-6, 1e-4), (1e-3, 1e-2)}
-    assert {float(one["participation"]) for one in settings.values()} == {0.1, 1.0}

@@ -2,8 +2,7 @@
 
 `table1` is sim:performance_compare, `table2` tab:pretrain_dist_transposed_multirow, `table3` tab:ablation_similarity,
 `table4` tab:ablation_estimators; `table-gaussian` and `table-exponential` are sim:performance_compare_g and _e of the
-appendix, `hyperparameters` its tab:hyperparam-a and -b. Table 4 does not name its schedule; its first and last rows
-are those of table 1 under Lin.
+appendix. Table 4 does not name its schedule; its first and last rows are those of table 1 under Lin.
 """
 
 import csv
@@ -45,12 +44,6 @@ def accuracies(table: str) -> Mapping[PaperPlace, Published]:
 def wall_times() -> Mapping[str, Published]:
     """Average wall time in seconds by row: the last line of table 1, on the authors' machine (two RTX 3090)."""
     return {line["row"]: _published(line) for line in _lines("table1-wall-time")}
-
-
-@cache
-def hyperparameters() -> Mapping[str, Mapping[str, str]]:
-    """The settings of the paper's runs, by dataset."""
-    return {line.pop("dataset"): line for line in _lines("hyperparameters")}
 
 
 def _published(line: Mapping[str, str]) -> Published:
