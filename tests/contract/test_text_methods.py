@@ -1,7 +1,7 @@
 """Promises that every registered method keeps on texts, with AdamW, clipping and draws by the prior."""
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from fedade.checking.checks import OtherStreams, relabelled
 from fedade.checking.trials import AsIfRecorded
 from fedade.core import tree
 from fedade.core.method import Method
-from fedade.core.scenario import Batch, Scenario, Streams
+from fedade.core.scenario import Scenario
 from fedade.engine.clock import World
 from fedade.methods import METHODS
 from fedade.parts.composition import trainable, trainable_shared
 from fedade.parts.last_layers import classified, frozen_features, last_layer
 
 from ..helpers import QUICKER, Rows, beginning, clock, context, final_world, only, predict, quick
-from .texts import CLASSES, text_scenario
+from .texts import text_scenario
 
 pytestmark = [
     # Looked for, not imported: whoever only collects tests need not wait for it.
@@ -89,22 +90,9 @@ def ran(request, scenario) -> Ran:
     return Ran(request.param, method, rows, only(world), [str(warning.message) for warning in told])
 
 
-@dataclass(frozen=True)
-class Relabelled:
-    """The same texts, other labels and priors."""
-
-    streams: Streams
-
-    def __getattr__(self, name):
-        return getattr(self.streams, name)
-
-    def draw(self, clients, timestep, purpose="stream") -> Batch:
-        batch = self.streams.draw(clients, timestep, purpose)
-        return batch._replace(labels=(batch.labels + 1) % CLASSES, prior=batch.prior.roll(1, -1))
-
-
 def test_clients_together_are_clients_alone_and_never_see_a_label(ran, scenario):
-    hidden = scenario if ran.method.card.oracle else replace(scenario, streams=Relabelled(scenario.streams))
+    others = OtherStreams(scenario.streams, drawn=relabelled)
+    hidden = scenario if ran.method.card.oracle else replace(scenario, streams=others)
     alone = final_world(ran.method, hidden, participation=1.0, vectorised=False)
     together = tree.leaves((ran.world.clients, ran.world.server))
     for one, other in zip(together, tree.leaves((alone.clients, alone.server)), strict=True):

@@ -1,39 +1,24 @@
 """A pass whose result is known is not made again, and nothing else changes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from fedade.checking.checks import OtherStreams
 from fedade.core.context import ClientContext
 from fedade.core.network import PassCounter
 from fedade.core.normalisation import FROZEN, Mixed
-from fedade.core.scenario import Batch, Streams
+from fedade.core.scenario import Scenario
 from fedade.methods import METHODS
 from fedade.scenarios.pools import PIECE
 from tests.helpers import QUICKER, context, quick, run
 
 
-@dataclass(frozen=True)
-class Plain:
-    """Streams that do not know features."""
-
-    streams: Streams
-
-    def __getattr__(self, name):
-        return getattr(self.streams, name)
-
-    def draw(self, clients, timestep, purpose="stream") -> Batch:
-        return self.streams.draw(clients, timestep, purpose)._replace(features=None)
-
-
-class Inverted(Plain):
-    """Streams that change the inputs of others."""
-
-    def draw(self, clients, timestep, purpose="stream") -> Batch:
-        batch = self.streams.draw(clients, timestep, purpose)
-        return batch.with_inputs(255 - batch.inputs)
+def without_features(scenario: Scenario) -> Scenario:
+    """The same, whose streams do not know features."""
+    return replace(scenario, streams=OtherStreams(scenario.streams, drawn=lambda batch: batch._replace(features=None)))
 
 
 def passes_of_bodies(scenario, monkeypatch):
@@ -51,7 +36,7 @@ FROZEN_METHODS = ("source", "prior-em", "flh-ftl", "oracle-prior")
 @pytest.mark.parametrize("name", FROZEN_METHODS)
 def test_one_pass_a_timestep_where_the_network_stays(scenario_factory, monkeypatch, name):
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
-    plain = replace(scenario, streams=Plain(scenario.streams))
+    plain = without_features(scenario)
     made = passes_of_bodies(scenario, monkeypatch)
     run(quick(name, QUICKER), plain, vectorised=False)
     assert made.count(scenario.streams.settings.samples) == 3 * 2
@@ -97,7 +82,7 @@ def test_methods_say_whether_they_read_deployed_features(scenario_factory, monke
 @pytest.mark.parametrize("name", ["uda", "unida", "fed-pseudo", "fed-ade", "cotta", "bn-adapt"])
 def test_scoring_and_observing_share_a_pass(scenario_factory, monkeypatch, name):
     scenario = scenario_factory(num_clients=1, num_timesteps=1)
-    plain = replace(scenario, streams=Plain(scenario.streams))
+    plain = without_features(scenario)
     method, features, asked, made = quick(name, QUICKER), ClientContext._features, [], []
 
     def watched(ctx, whose, model, normalisation):
@@ -112,7 +97,8 @@ def test_scoring_and_observing_share_a_pass(scenario_factory, monkeypatch, name)
 
 def test_who_changes_inputs_is_not_given_the_features_of_others(scenario_factory):
     scenario = scenario_factory(num_clients=3, num_timesteps=2)
-    inverted = replace(scenario, streams=Inverted(scenario.streams))
+    inverting = OtherStreams(scenario.streams, drawn=lambda batch: batch.with_inputs(255 - batch.inputs))
+    inverted = replace(scenario, streams=inverting)
     assert inverted.streams.draw(np.arange(3), 1).features is None
     right, other = (run(quick("source"), known) for known in (scenario, inverted))
     assert np.mean([rows["accuracy_post"].mean() for rows in other]) < np.mean(

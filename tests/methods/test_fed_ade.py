@@ -1,15 +1,14 @@
 """What Fed-ADE alone promises."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
 
+from fedade.checking.checks import OtherStreams
 from fedade.checking.trials import ran
 from fedade.core import tree
 from fedade.core.errors import FedadeError
-from fedade.core.scenario import Batch, Scenario, Streams
+from fedade.core.scenario import Batch, Scenario
 from fedade.methods import METHODS
 from fedade.methods.fed_ade import FedAde
 from fedade.methods.fed_ade_release import FedAdeRelease
@@ -127,28 +126,19 @@ def test_it_sends_what_fixed_rates_send_and_only_shared_layers(scenario):
         assert (one["bytes_received"] == shared * one["participated"]).all()
 
 
-@dataclass(frozen=True)
-class Shaken:
+def shaken(batch: Batch) -> Batch:
     """Client 3 sees noise instead of its data."""
-
-    streams: Streams
-
-    def __getattr__(self, name):
-        return getattr(self.streams, name)
-
-    def draw(self, clients, timestep, purpose="stream") -> Batch:
-        batch = self.streams.draw(clients, timestep, purpose)
-        inputs = batch.inputs.clone()
-        inputs[3] = 255 - inputs[3]
-        return batch._replace(inputs=inputs)
+    inputs = batch.inputs.clone()
+    inputs[3] = 255 - inputs[3]
+    return batch._replace(inputs=inputs)
 
 
 def test_a_rate_depends_on_its_own_client_only(scenario):
     method = FedAde(rate=RATES)
     calm = next(iter(clock(method, scenario).run(beginning(method, scenario))))
-    shaken_scenario = Scenario(scenario.deployment, Shaken(scenario.streams))
-    shaken = next(iter(clock(method, shaken_scenario).run(beginning(method, shaken_scenario))))
-    changed = calm["learning_rate"] != shaken["learning_rate"]
+    other = Scenario(scenario.deployment, OtherStreams(scenario.streams, drawn=shaken))
+    moved = next(iter(clock(method, other).run(beginning(method, other))))
+    changed = calm["learning_rate"] != moved["learning_rate"]
     assert changed.tolist() == [client == 3 for client in range(8)]
 
 
@@ -257,15 +247,13 @@ def test_a_model_that_diverges_is_named_not_scored(scenario):
 
 
 def test_a_batch_with_nan_is_named(scenario):
-    class Broken(Shaken):
-        def draw(self, clients, timestep, purpose="stream"):
-            batch = self.streams.draw(clients, timestep, purpose)
-            inputs = batch.inputs.float()
-            inputs[2, 0, 0, 0, 0] = float("nan")
-            return batch._replace(inputs=inputs)
+    def broken(batch: Batch) -> Batch:
+        inputs = batch.inputs.float()
+        inputs[2, 0, 0, 0, 0] = float("nan")
+        return batch._replace(inputs=inputs)
 
     with pytest.raises(FedadeError, match="client 2, timestep 1: the batch holds NaN"):
-        run(FedAde(), Scenario(scenario.deployment, Broken(scenario.streams)))
+        run(FedAde(), Scenario(scenario.deployment, OtherStreams(scenario.streams, drawn=broken)))
 
 
 def test_a_run_tells_what_it_costs(scenario):

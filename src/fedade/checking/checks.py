@@ -119,7 +119,7 @@ class OtherStreams:
         return self.drawn(self.streams.draw(self.asked(clients), timestep, purpose))
 
 
-def _relabelled(batch: Batch) -> Batch:
+def relabelled(batch: Batch) -> Batch:
     """The same inputs, with every label the next one."""
     return batch._replace(labels=(batch.labels + 1) % batch.prior.shape[-1], prior=batch.prior.roll(1, -1))
 
@@ -127,8 +127,8 @@ def _relabelled(batch: Batch) -> Batch:
 def hidden_labels_stay_hidden(trial: MethodTrial) -> None:
     """Hidden labels change the score and nothing else, unless the card says oracle."""
     usual, honest = trial.scenarios.usual, trial.usual_run.rows
-    relabelled: Any = OtherStreams(usual.streams, drawn=_relabelled)
-    other = run(trial.method, replace(usual, streams=relabelled))
+    streams: Any = OtherStreams(usual.streams, drawn=relabelled)
+    other = run(trial.method, replace(usual, streams=streams))
     scores = zip(honest, other, strict=True)
     require(any((one["accuracy_post"] != two["accuracy_post"]).any() for one, two in scores), "labels change no score")
     if not trial.method.card.oracle:
