@@ -5,13 +5,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from speed.networks import Attention
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedade import kernels
 from fedade.core.normalisation import PassContext, making_pass
 from fedade.models.attention import TokenAttention
 from fedade.models.traced import traced
+
+from .planned import assert_same_values_and_gradients
 
 WIDTH, HEADS, TOKENS = 16, 2, 5
 
@@ -137,31 +138,8 @@ def test_it_has_the_values_and_gradients_of_the_module(name, fused, monkeypatch)
     assert sum(isinstance(step, TokenAttention) for step in plan.steps) == 1
     asked = []
     monkeypatch.setattr("fedade.models.attention.attends", lambda *given: asked.append(given) or fused)
-    weights = {key: torch.stack([value, 1.1 * value, 0.9 * value]) for key, value in module.state_dict().items()}
-
-    class Planned(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, tokens: Tensor) -> Tensor:
-            with sdpa_kernel(SDPBackend.MATH):
-                return plan.run(self.module, tokens)
-
-    def ours(weights, tokens):
-        return functional_call(Planned(), {f"module.{key}": value for key, value in weights.items()}, (tokens,))
-
-    def theirs(weights, tokens):
-        with sdpa_kernel(SDPBackend.MATH):  # others would run client by client
-            return functional_call(module, weights, (tokens,))
-
-    torch.testing.assert_close(vmap(ours)(weights, tokens), vmap(theirs)(weights, tokens))
-    found, expected = (
-        vmap(grad(lambda weights, tokens, run=run: run(weights, tokens).square().sum()))(weights, tokens)
-        for run in (ours, theirs)
-    )
-    for key in weights:
-        torch.testing.assert_close(found[key], expected[key])
+    # Other ways would run client by client.
+    assert_same_values_and_gradients(plan, module, tokens, lambda: sdpa_kernel(SDPBackend.MATH))
     assert asked
 
 

@@ -3,11 +3,12 @@
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
 from fedade import kernels
 from fedade.models.patches import PatchProduct
 from fedade.models.traced import fused_and_other_layers, traced
+
+from .planned import assert_same_values_and_gradients
 
 KNOWN = {
     "even": nn.Conv2d(3, 8, 4, 4),
@@ -40,30 +41,7 @@ def test_products_of_patches_are_convolutions(name, fused, monkeypatch):
     assert sum(isinstance(step, PatchProduct) for step in plan.steps) == 1
     for place in ("patches", "fused_steps"):
         monkeypatch.setattr(f"fedade.models.{place}.runs_fused", lambda _tensor: fused)
-    weights = {key: torch.stack([value, 1.1 * value, 0.9 * value]) for key, value in module.state_dict().items()}
-
-    class Planned(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, images):
-            return plan.run(self.module, images)
-
-    def ours(weights, images):
-        return functional_call(Planned(), {f"module.{key}": value for key, value in weights.items()}, (images,))
-
-    def theirs(weights, images):
-        return functional_call(module, weights, (images,))
-
-    torch.testing.assert_close(vmap(ours)(weights, images), vmap(theirs)(weights, images))
-    found, expected = (
-        vmap(grad(lambda weights, images, run=run: run(weights, images).square().sum(), (0, 1)))(weights, images)
-        for run in (ours, theirs)
-    )
-    torch.testing.assert_close(found[1], expected[1])
-    for key in weights:
-        torch.testing.assert_close(found[0][key], expected[0][key])
+    assert_same_values_and_gradients(plan, module, images)
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

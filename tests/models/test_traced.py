@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from speed.networks import Block
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from fedade.core.normalisation import Mixed
 from fedade.models import build
@@ -13,6 +12,8 @@ from fedade.models.batch_norm import convert_batch_norms
 from fedade.models.image import Pixels
 from fedade.models.splitting import bring
 from fedade.models.traced import TracedPass, traced
+
+from .planned import assert_same_values_and_gradients
 
 
 def conv(inputs: int, outputs: int, size: int = 3, **options: object) -> nn.Conv2d:
@@ -195,29 +196,7 @@ def test_fused_layers_have_the_values_and_gradients_of_the_module(name):
     inputs = torch.randn(3, 2, 8, 7, 7, dtype=torch.float64)
     plan, _ = traced(module, inputs[0])
     assert [len(step.layers) for step in plan.steps if hasattr(step, "layers")] == chains
-    tensors = {key: torch.stack([value, 1.1 * value, 0.9 * value]) for key, value in module.state_dict().items()}
-
-    def loss(run):
-        return lambda parameters, images: run(parameters, images).square().sum()
-
-    class Planned(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, images: Tensor) -> Tensor:
-            return plan.run(self.module, images)
-
-    def ours(parameters, images):
-        return functional_call(Planned(), {f"module.{key}": value for key, value in parameters.items()}, (images,))
-
-    def theirs(parameters, images):
-        return functional_call(module, parameters, (images,))
-
-    torch.testing.assert_close(vmap(ours)(tensors, inputs), vmap(theirs)(tensors, inputs), rtol=1e-9, atol=1e-9)
-    found, expected = (vmap(grad(loss(run)))(tensors, inputs) for run in (ours, theirs))
-    for key in tensors:
-        torch.testing.assert_close(found[key], expected[key], rtol=1e-7, atol=1e-7, msg=key)
+    assert_same_values_and_gradients(plan, module, inputs)
 
 
 @pytest.mark.parametrize("kind", [ChangedLater, ChangedBeforeTheSum])
