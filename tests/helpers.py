@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedade.checking.trials import Rows, beginning, clock, final_world, only, run
+from fedade.core import tree
 from fedade.core.context import ClientContext, RoundContext, Truth, context_before_first_batch
 from fedade.core.deployment import Deployment
 from fedade.core.method import FederatedMethod, Method, Plan
@@ -138,3 +139,8 @@ def with_streams(scenario: Scenario, schedule: str, seed: int) -> Scenario:
         old.features,
     )
     return testbed.scenario(schedule, seed)
+
+
+def equal(first: Any, second: Any) -> bool:
+    """Whether two trees are the same bits."""
+    return all(torch.equal(one, other) for one, other in zip(tree.leaves(first), tree.leaves(second), strict=True))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fedade.core import storage, tree
 from fedade.core.errors import FedadeError
@@ -18,6 +17,7 @@ from fedade.flower.server_app import adapt
 from fedade.flower.settings import read_task, task_from
 from fedade.flower.streams import Folder
 
+from ..helpers import equal
 from .conftest import SETTINGS
 from .in_process import InProcessGrid
 from .test_streams import put
@@ -113,7 +113,7 @@ def test_a_new_run_goes_on_from_every_clients_state_and_stream(fleet, tmp_path, 
     for name in ("ada", "bob"):
         put(tmp_path / name, "3.npy", 8)
     client = make_client(task, identity(grid, tmp_path), "second")
-    assert equal_trees(client.beginning.client, learned.load(last).client)
+    assert equal(client.beginning.client, learned.load(last).client)
     run_until(grid, task, tmp_path, 1, out="second", after=tmp_path / "out")
     assert set(taken) <= {"ada/3.npy", "bob/3.npy"}
     assert "bob/3.npy" in taken
@@ -127,10 +127,6 @@ def identity(grid, tmp_path) -> Identity:
     return Identity.of(grid.nodes[11], {"state-dir": str(tmp_path / "state")})
 
 
-def equal_trees(first, second) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(tree.leaves(first), tree.leaves(second), strict=True))
-
-
 def test_another_method_inherits_the_place_in_the_stream_alone(fleet, tmp_path):
     grid, task = fleet()
     put(tmp_path / "ada", "0.npy", 8)
@@ -139,7 +135,7 @@ def test_another_method_inherits_the_place_in_the_stream_alone(fleet, tmp_path):
     grid, other = fleet("other", methods=["tent"])
     client = make_client(other, identity(grid, tmp_path), "second")
     assert client.beginning.cursor == "0.npy"
-    assert equal_trees(client.beginning.client, client.store.form)
+    assert equal(client.beginning.client, client.store.form)
 
 
 def test_a_client_that_was_away_for_fifty_timesteps_is_served_at_once(fleet, tmp_path, taken, caplog):

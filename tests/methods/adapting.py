@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedade.core import tree
 from fedade.core.method import Method
 from fedade.core.scenario import Scenario
 
@@ -24,8 +23,3 @@ def after(method: Method, scenario: Scenario, *timesteps: int) -> tuple[Any, dic
     for timestep in timesteps:
         client, plan = observe(method, scenario.deployment, client, (), batch(scenario, timestep))
     return client, plan
-
-
-def equal(first: Any, second: Any) -> bool:
-    """Whether two trees are the same bits."""
-    return all(torch.equal(one, other) for one, other in zip(tree.leaves(first), tree.leaves(second), strict=True))

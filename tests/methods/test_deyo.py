@@ -6,8 +6,8 @@ import torch
 from fedade.core.tokens import PADDING
 from fedade.methods.deyo import Deyo, shuffled
 
-from ..helpers import begin, observe
-from .adapting import after, batch, equal
+from ..helpers import begin, equal, observe
+from .adapting import after, batch
 
 
 @pytest.fixture(scope="module")

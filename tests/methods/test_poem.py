@@ -6,8 +6,8 @@ import torch
 from fedade.methods.poem import Bettor, Poem, after_bet, interpolated
 from fedade.parts.optimisers import MomentumOptimiser
 
-from ..helpers import begin
-from .adapting import after, equal
+from ..helpers import begin, equal
+from .adapting import after
 
 
 def bets(power: float, samples: int = 1000) -> Bettor:

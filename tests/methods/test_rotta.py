@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedade.core import tree
 from fedade.core.normalisation import RecordingStatistics
 from fedade.methods.rotta import Rotta, balanced_fresh_and_certain
 from fedade.methods.source import Source
 from fedade.parts.sample_memory import EMPTY, Newcomer, Places, empty_memory, remember
 
-from ..helpers import Seen, begin, context, observe, predict
+from ..helpers import begin, context, equal, predict
+from . import adapting
 
 
 @pytest.fixture(scope="module")
@@ -19,17 +19,7 @@ def scenario(scenario_factory):
 
 
 def after(method: Rotta, scenario, batches: int):
-    client = begin(method, scenario.deployment)
-    for timestep in range(1, batches + 1):
-        seen = Seen(
-            scenario.streams.draw(np.arange(1), timestep).inputs[0], torch.tensor(timestep), torch.tensor(timestep)
-        )
-        client, _ = observe(method, scenario.deployment, client, (), seen)
-    return client
-
-
-def equal(first, second) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(tree.leaves(first), tree.leaves(second), strict=True))
+    return adapting.after(method, scenario, *range(1, batches + 1))[0]
 
 
 def test_before_a_full_period_it_is_the_source(scenario):

@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedade.core import tree
 from fedade.core.errors import FedadeError
 from fedade.maths.losses import entropy_from_logits
 from fedade.methods.sar import Sar
 from fedade.parts.norm_layers import batch_logits, norm_affine
 
-from ..helpers import Seen, begin, observe
+from ..helpers import Seen, begin, equal, observe
 from ..parts.networks import with_body
 
 FAST = {"learning_rate": 1e-1, "include_last_stage": True}
@@ -23,10 +22,6 @@ def after(method: Sar, deployment, observation, times: int = 1):
     for _ in range(times):
         client, plan = observe(method, deployment, client, (), observation)
     return client, plan
-
-
-def equal(first, second) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(tree.leaves(first), tree.leaves(second), strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:sar. model 'toy' has no BatchNorm layer:RuntimeWarning")

@@ -8,8 +8,8 @@ from fedade.methods.bn_adapt import BnAdapt
 from fedade.methods.fed_ctta import FedCtta
 from fedade.methods.pfed_bbn import PfedBbn
 
-from ..helpers import begin, final_world, local_round
-from .adapting import after, batch, equal
+from ..helpers import begin, equal, final_world, local_round
+from .adapting import after, batch
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import torch
 from fedade.methods.source import Source
 from fedade.methods.tribe import Tribe
 
-from ..helpers import begin, predict
-from .adapting import after, batch, equal
+from ..helpers import begin, equal, predict
+from .adapting import after, batch
 
 
 @pytest.fixture(scope="module")

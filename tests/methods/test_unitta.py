@@ -6,8 +6,8 @@ import torch
 from fedade.methods.source import Source
 from fedade.methods.unitta import Domains, Unitta, middle_layer, with_spare
 
-from ..helpers import begin, predict
-from .adapting import after, batch, equal
+from ..helpers import begin, equal, predict
+from .adapting import after, batch
 
 PLAIN = {"neighbours": False}
 
