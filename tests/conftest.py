@@ -1,6 +1,7 @@
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; must be set before torch is imported
 if shutil.which("nvidia-smi") is None:
@@ -16,6 +17,7 @@ from fedade.scenarios.building import build_scenario
 from fedade.scenarios.settings import ScenarioSettings
 
 from .helpers import ScenarioFactory
+from .reporting.browser import NAMES, Browser, browser_path
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +47,12 @@ def without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedade.products import run_folder
 
     monkeypatch.setattr(run_folder, "write_report", lambda folder: folder)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A real browser, where this machine has one."""
+    if browser_path() is None:
+        pytest.skip(f"no browser on PATH ({', '.join(NAMES)}); install one, such as Debian's chromium")
+    with Browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one

@@ -4,13 +4,10 @@ import html.parser
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-
-from ..reporting.browser import NAMES, Browser, browser_path
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -32,14 +29,6 @@ def site(tmp_path_factory) -> Path:
     )
     assert built.returncode == 0, built.stderr
     return folder / "html"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Browser]:
-    if browser_path() is None:
-        pytest.skip(f"no browser on PATH ({', '.join(NAMES)}); install one, such as Debian's chromium")
-    with Browser(tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
 
 
 class Links(html.parser.HTMLParser):

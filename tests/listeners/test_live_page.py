@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.error import HTTPError
@@ -17,7 +16,7 @@ from fedade.cli.main import main
 from fedade.core import storage
 from fedade.listeners.live_page import live_page, live_state, serve_in_background
 
-from ..reporting.browser import NAMES, Browser, browser_path
+from ..reporting.browser import Browser
 from .folders import STEPS, Cell
 
 
@@ -120,14 +119,6 @@ def test_a_finished_and_an_unfinished_cell_are_exported_by_the_command(tmp_path,
     assert ended.value.code == 0
     assert capfd.readouterr().out == f"tensorboard: 2 cells of {tmp_path}\n"
     assert len(list((tmp_path / "tensorboard").iterdir())) == 2
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Browser]:
-    if browser_path() is None:
-        pytest.skip(f"no browser on PATH ({', '.join(NAMES)}); install one, such as Debian's chromium")
-    with Browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
 
 
 def lines(browser: Browser) -> dict[str, str]:

@@ -7,19 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from .browser import NAMES, Browser, browser_path
+from .browser import Browser
 from .made_up import made_up_page, made_up_scenes
 
-pytestmark = pytest.mark.skipif(
-    browser_path() is None, reason=f"no browser on PATH ({', '.join(NAMES)}); install one, such as Debian's chromium"
-)
 METHODS = ("source", "fed-ade", "fth", "oracle-prior")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

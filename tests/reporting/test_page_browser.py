@@ -1,7 +1,6 @@
 """The page in a real browser: drawn, quiet, alone, and obedient."""
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,22 +10,13 @@ from PIL import Image
 
 from fedade.reporting.page.scenes import TIERS, pack
 
-from .browser import NAMES, Browser, browser_path
+from .browser import Browser
 from .made_up import made_up_page, made_up_scenes
 
-pytestmark = pytest.mark.skipif(
-    browser_path() is None, reason=f"no browser on PATH ({', '.join(NAMES)}); install one, such as Debian's chromium"
-)
 WIDE, NARROW = 1280, 360
 METHODS = ("source", "fth", "fix-lr-mid", "fed-ade", "oracle-prior")
 ANSWERS = ("#calibration", "#expected", "#classes", "#client-ranks", "#true-drift", "#drift-signals")
 PLOTS = ("#accuracy", *ANSWERS, "#heat", "#client-accuracy", "#signals", "#priors")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
