@@ -11,6 +11,7 @@ from torch import Tensor
 from fedade.core import storage, tree
 from fedade.core.errors import FedadeError
 from fedade.core.method import Plan, Shared
+from fedade.core.split import below
 
 FORMAT = 3
 """Version of the files; raised when older ones could no longer be read."""
@@ -89,10 +90,6 @@ def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
     """The memory of a file, with the structure and on the device of another."""
     stored, _ = storage.load_tensors(path)
     named = {name: value.to(like.waiting.device) for name, value in stored.items()}
-
-    def below(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
-
     state, monitor = (tree.from_named(getattr(like, part), named, part) for part in ("state", "monitor"))
     happened = Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None})
-    return Memory(state, below("shared/"), monitor, named["waiting"], below("plan/"), happened)
+    return Memory(state, below(named, "shared/"), monitor, named["waiting"], below(named, "plan/"), happened)

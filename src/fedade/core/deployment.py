@@ -13,7 +13,7 @@ from fedade.core import storage
 from fedade.core.identity import digest, tensor_bytes
 from fedade.core.network import Network, PassCounter
 from fedade.core.precision import Precision
-from fedade.core.split import Split
+from fedade.core.split import Split, below
 
 Constant = TypeVar("Constant")
 
@@ -155,8 +155,7 @@ _TENSORS = ("confusion", "source_prior", "mean_prediction", "initial_feature", "
 
 def load_deployment(path: Path | str, network: Network, split: Split) -> Deployment:
     """Read what `Deployment.save` wrote, for the same network and split."""
-    (tensors, _), prefix = storage.load_tensors(Path(path)), "parameters/"
-    parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    reference = Reference(tensors["reference/inputs"], tensors["reference/labels"])
+    tensors, _ = storage.load_tensors(Path(path))
     measured: dict[str, Any] = {name: tensors[name] for name in _TENSORS}
-    return Deployment(network, split, parameters, reference, **measured)
+    reference = Reference(tensors["reference/inputs"], tensors["reference/labels"])
+    return Deployment(network, split, below(tensors, "parameters/"), reference, **measured)

@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from fedade.core.normalisation import FROZEN, Normalisation, PassContext, making_pass
 from fedade.core.precision import Precision
-from fedade.core.split import Parameters
+from fedade.core.split import Parameters, below
 
 TRAINING_FACTOR = 3
 """A forward and a backward pass cost about three forward passes."""
@@ -126,11 +126,11 @@ class Network:
         """Features h_ψ(x): `[n, d]`, or `[n, L, d]` of texts."""
         self.count_pass(len(inputs))
         with making_pass(PassContext(normalisation, self.precision)):
-            features = self._bodies.run(_below(parameters, "body."), inputs)
+            features = self._bodies.run(below(parameters, "body."), inputs)
         return features.float() if features.dtype is torch.bfloat16 else features
 
     def classify(self, parameters: Parameters, features: Tensor) -> Tensor:
-        return self._heads.run(_below(parameters, "head."), features)
+        return self._heads.run(below(parameters, "head."), features)
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Inputs after all that no client ever moves, to be computed once per input; `represent` takes either."""
@@ -181,7 +181,3 @@ class _WorkingCopies:
             yield module
         finally:
             self.idle.append(module)
-
-
-def _below(parameters: Parameters, prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: value for name, value in parameters.items() if name.startswith(prefix)}

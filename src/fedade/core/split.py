@@ -15,6 +15,11 @@ Parameters = Mapping[str, Tensor]
 """All tensors of a network by name, its normalisation statistics included."""
 
 
+def below(tensors: Parameters, prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin with a prefix, under names without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
 @dataclass(frozen=True)
 class Split:
     """Parameters whose name starts with one of `personal` stay with the client; all others are shared.

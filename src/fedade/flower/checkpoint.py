@@ -7,11 +7,12 @@ from typing import Any
 
 from fedade.core import storage, trace
 from fedade.core.errors import FedadeError
+from fedade.core.split import below
 from fedade.core.tree import Tree
 from fedade.core.version import __version__
 from fedade.flower.members import Member
 from fedade.flower.rows import PlainRow, rows_of, stored_rows
-from fedade.flower.wire import below, named_leaves, tree_like
+from fedade.flower.wire import named_leaves, tree_like
 
 FILE = "server.safetensors"
 FORMAT = 1

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from fedade.core import storage
 from fedade.core.errors import FedadeError
+from fedade.core.split import below
 from fedade.core.tree import Tree
 from fedade.core.version import __version__
 from fedade.flower.settings import CONFIG, FlowerTask, read_task
 from fedade.flower.streams import START, Hidden
-from fedade.flower.wire import Named, below, named_leaves, tree_like
+from fedade.flower.wire import Named, named_leaves, tree_like
 
 FORMAT = 2
 """Version of the files. Version 1, which lacks the shared layers, is read too; tests/flower/states holds examples."""

@@ -168,11 +168,6 @@ def digest(named: Named) -> str:
     return hashlib.sha256(save(_separate(named))).hexdigest()[:16]
 
 
-def below(named: Named, prefix: str) -> Named:
-    """Leaves whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
-
-
 def tree_like(form: Tree, named: Named) -> Tree:
     """Named leaves as a tree of the structure of `form`; the leaves' shapes are their own."""
     leaves = iter([named[name] for name in named_leaves(form)])
