@@ -56,15 +56,6 @@ def test_a_client_learns_from_its_own_batches_alone(name, scenario_factory):
         torch.testing.assert_close(one, other[:2], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(ALL))
-def test_the_state_does_not_grow(name, scenario_factory):
-    sizes = [
-        tree.num_bytes(final_world(ALL[name](), scenario_factory(num_clients=2, num_timesteps=steps)).clients)
-        for steps in (1, 4)
-    ]
-    assert sizes[0] == sizes[1]
-
-
 @pytest.mark.parametrize("name", ["prior-bbse", "fth", "flh-ftl", "rogd", "atlas"])
 def test_a_literal_inverse_of_a_singular_confusion_matrix_is_refused(name, scenario_factory):
     deployment = scenario_factory(num_clients=2, num_timesteps=1).deployment

@@ -33,12 +33,10 @@ def whole_rows(inputs: Tensor, axes: int = 1) -> Tensor:
     return inputs.isfinite().flatten(axes).all(-1)
 
 
-def client_context(
-    deployment: Deployment, inputs: Tensor, timestep: int, key: int, shared: Shared, truth: Truth | None = None
-) -> ClientContext:
+def client_context(deployment: Deployment, inputs: Tensor, timestep: int, key: int, shared: Shared) -> ClientContext:
     """What a client's method is given of a batch."""
     at, drawn = (torch.tensor(value, device=inputs.device) for value in (timestep, key))
-    return ClientContext(deployment, inputs, at, drawn, shared, truth)
+    return ClientContext(deployment, inputs, at, drawn, shared)
 
 
 def observed(

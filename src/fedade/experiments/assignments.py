@@ -1,7 +1,7 @@
 """`--set key.path=value`, and the keys of version 0.1 that are still understood."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -75,22 +75,22 @@ def _warn_once(line: str) -> None:
     sys.stderr.write(f"fedade: {line}\n")
 
 
-def in_present_words(settings: Mapping[str, Any], warn: Callable[[str], None] = _warn_once) -> Settings:
+def in_present_words(settings: Mapping[str, Any]) -> Settings:
     """Settings with the keys of 0.1 (`federation.KEY`, `method.KEY`) where they are now, and a line for each."""
     old = settings.get("federation")
     if not isinstance(old, Mapping):  # there is none, or it is no group, which is told later
-        return _methods_in_present_words(dict(settings), warn)
+        return _methods_in_present_words(dict(settings))
     present = {key: value for key, value in settings.items() if key != "federation"}
     for key, value in old.items():
         group = _MOVED.get(key)
         if group is None:
             raise FedadeError(f"federation.{key}: there is no such setting; docs/configuration.md shows all")
-        warn(f"federation.{key} is {group}.{key} now; fedade 0.3 will not understand the old name")
+        _warn_once(f"federation.{key} is {group}.{key} now; fedade 0.3 will not understand the old name")
         present = _assigned(present, [group, key], value, key)
-    return _methods_in_present_words(present, warn)
+    return _methods_in_present_words(present)
 
 
-def _methods_in_present_words(settings: Settings, warn: Callable[[str], None]) -> Settings:
+def _methods_in_present_words(settings: Settings) -> Settings:
     own = settings.get("method")
     if not isinstance(own, Mapping):
         return settings
@@ -104,7 +104,7 @@ def _methods_in_present_words(settings: Settings, warn: Callable[[str], None]) -
         raise FedadeError(f"method.{key}: say which method's, for example fed-ade.{key}")
     (name,) = set(names)
     for key in old:
-        warn(f"method.{key} is {name}.{key} now; fedade 0.3 will not understand the old name")
+        _warn_once(f"method.{key} is {name}.{key} now; fedade 0.3 will not understand the old name")
     kept = {key: value for key, value in own.items() if is_method(key)}
     return {**settings, "method": {**kept, name: merged(kept.get(name, {}), old)}}
 
