@@ -31,7 +31,7 @@ def test_real_messages_give_the_simulators_trace(make_task, served, tmp_path, me
     assert_same(told(task, tmp_path / "out"), simulated(task, tmp_path / "simulator"))
 
 
-@pytest.mark.parametrize("stream", ["correlated", "mixed", "once", "markov"])
+@pytest.mark.parametrize("stream", ["continual", "returning", "correlated", "mixed", "once", "own-pace", "markov"])
 def test_protocols_of_the_field_are_those_of_the_simulator(make_task, served, tmp_path, stream):
     task = make_task(methods=["source"], scenario={"kind": "both", "stream": stream})
     served(task)
