@@ -64,6 +64,8 @@ class Deployment:
     """Calibration of the deployed model, fitted on held-out data."""
     accuracy: Tensor
     """Accuracy of the deployed model on held-out data, for reports."""
+    held_out: Tensor | None = None
+    """How many equally weighted samples the held-out data are worth; None where it was not told."""
     origin: Mapping[str, str] = field(default_factory=dict)
     """How a model that was brought became this: what `fedade.load_deployment` needs to do it again."""
     _constants: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -116,7 +118,7 @@ class Deployment:
         return {**vars(self), "_constants": {}}
 
     def to(self, device: torch.device | str) -> "Deployment":
-        moved = {name: getattr(self, name).to(device) for name in _TENSORS}
+        moved: dict[str, Any] = {name: value.to(device) for name, value in _measured(self).items()}
         parameters = {name: value.to(device) for name, value in self.parameters.items()}
         reference = Reference(*(part.to(device) for part in self.reference))
         return replace(self, network=self.network.to(device), parameters=parameters, reference=reference, **moved)
@@ -138,8 +140,13 @@ def _named(deployment: Deployment) -> dict[str, Tensor]:
     return {
         **{f"parameters/{name}": value for name, value in deployment.parameters.items()},
         **{f"reference/{name}": value for name, value in deployment.reference._asdict().items()},
-        **{name: getattr(deployment, name) for name in _TENSORS},
+        **_measured(deployment),
     }
+
+
+def _measured(deployment: Deployment) -> dict[str, Tensor]:
+    known = {name: getattr(deployment, name) for name in _TENSORS}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _digest(deployment: Deployment) -> str:
@@ -150,12 +157,12 @@ def _reference_features(deployment: Deployment) -> Tensor:
     return deployment.network.represent(deployment.parameters, deployment.reference.inputs)
 
 
-_TENSORS = ("confusion", "source_prior", "mean_prediction", "initial_feature", "temperature", "accuracy")
+_TENSORS = ("confusion", "source_prior", "mean_prediction", "initial_feature", "temperature", "accuracy", "held_out")
 
 
 def load_deployment(path: Path | str, network: Network, split: Split) -> Deployment:
     """Read what `Deployment.save` wrote, for the same network and split."""
     tensors, _ = storage.load_tensors(Path(path))
-    measured: dict[str, Any] = {name: tensors[name] for name in _TENSORS}
+    measured: dict[str, Any] = {name: tensors[name] for name in _TENSORS if name in tensors}
     reference = Reference(tensors["reference/inputs"], tensors["reference/labels"])
     return Deployment(network, split, below(tensors, "parameters/"), reference, **measured)

@@ -19,7 +19,7 @@ from fedade.data.dataset import Dataset, Labelled
 from fedade.models import MODELS, OF_TABLES, build, standardising
 from fedade.models.text import build_text, is_text
 from fedade.scenarios.measuring import measured_deployment
-from fedade.scenarios.own_models import FILE, own_deployment
+from fedade.scenarios.own_models import FILE, MEASURES_VERSION, own_deployment
 from fedade.scenarios.partition import Partition, refuse_too_many, source_prior
 from fedade.scenarios.pretraining import TrainingProgress, pretrain
 from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
@@ -43,7 +43,7 @@ def weights_key(network: Network, trained: Labelled, settings: ScenarioSettings)
 def deployment_key(weights: str, held_out: Labelled, settings: ScenarioSettings) -> str:
     """A name that two deployments share only if their weights and all that is measured of them are the same."""
     measured = settings.model_dump(mode="json", include={"personal", "source", "reference_size"})
-    content = json.dumps([RECIPE_VERSION, weights, measured], sort_keys=True).encode()
+    content = json.dumps([RECIPE_VERSION, MEASURES_VERSION, weights, measured], sort_keys=True).encode()
     return digest(content, held_out.labels, held_out.inputs[:])
 
 

@@ -57,6 +57,7 @@ def measured_deployment(
         initial_feature=mean_feature(features[reference]),
         temperature=temperature,
         accuracy=(logits.argmax(-1) == classes).float().mean(),
+        held_out=weights.sum().square() / weights.square().sum(),
     )
 
 

@@ -76,7 +76,7 @@ def _measured_without_the_streams(deployment: Deployment, held_out: Reference, r
     model = (deployment.network, deployment.split, deployment.parameters)
     source, classes = deployment.source_prior.cpu(), deployment.num_classes
     measured = measured_deployment(*model, inputs, labels, source, classes, device).to(device)
-    kept = {name: getattr(measured, name) for name in ("confusion", "mean_prediction", "temperature")}
+    kept = {name: getattr(measured, name) for name in ("confusion", "mean_prediction", "temperature", "held_out")}
     return replace(deployment, **kept)
 
 

@@ -1,5 +1,6 @@
 """Class priors that come, stay, drift and come back."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +68,24 @@ def test_a_jump_is_followed_at_once_and_the_source_is_never_forgotten(seed):
     assert distance(found[2].prior, RARE) < 0.5 < distance(FLAT, RARE)
     assert found[2].weights[-1] > 0.5
     assert distance(found[5].prior, FLAT) < 0.2
+
+
+@pytest.mark.parametrize("samples", [60, 2000])
+def test_a_mean_prediction_from_few_samples_makes_no_shift_of_large_batches(samples):
+    classes, held_out = 40, 200
+    flat = torch.full((classes,), 1 / classes)
+    usual = batch(flat, 9, held_out, sure=2.0).mean(0)
+    allowance = regimes.chance(torch.tensor(float(held_out)), classes)
+    known = regimes.no_regimes(3, flat)
+    for step in range(4):
+        probabilities = batch(flat, 10 + step, samples, sure=2.0)
+        reading = regimes.read(known, probabilities, usual, flat, allowance)
+        known = regimes.learn(known, reading, samples, KEEP)
+    assert reading.weights[-2] > 0.9
+    rare = torch.cat([RARE, torch.zeros(classes - len(RARE))])
+    jumped = regimes.read(known, batch(rare, 20, samples, sure=2.0), usual, flat, allowance)
+    assert jumped.weights[-2] < 0.1
+    assert distance(jumped.prior, rare) < 0.5 < distance(flat, rare)
 
 
 def test_a_bias_within_the_allowance_is_no_shift():

@@ -286,7 +286,8 @@ class FedAdePlus(FederatedMethod[FedAdePlusClient, dict[str, Tensor]]):
         expected_error = 1 - probabilities.amax(-1).mean()
         allowance = self.allowance * (normalising.FEATURE_BIAS if self._reads_features(deployment) else bias)
         source, mean_prediction = deployment.source_prior, deployment.mean_prediction
-        allowed = allowance * expected_error * entropy(source) * corrected.trust.square()
+        biased = allowance * expected_error * entropy(source) * corrected.trust.square()
+        allowed = biased + regimes.chance(deployment.held_out, deployment.num_classes)
         return regimes.read(known, probabilities, mean_prediction, source, allowed)
 
     def _training(self, ctx: RoundContext, plan: Plan) -> Training:

@@ -66,6 +66,12 @@ def forecast(regimes: Regimes, source_prior: Float[Tensor, " K"]) -> Float[Tenso
     return regimes.weights @ torch.cat([regimes.means, source_prior.unsqueeze(0)])
 
 
+def chance(held_out: Tensor | None, num_classes: int) -> Tensor | float:
+    """By how many nats a sample some prior explains data of the source better on average, because the mean prediction
+    is known from m held-out samples alone: (K - 1) / 2m (Wilks, 1938). Of a large batch that is much."""
+    return 0.0 if held_out is None else (num_classes - 1) / (2 * held_out)
+
+
 def read(
     regimes: Regimes,
     probabilities: Float[Tensor, "n K"],
@@ -77,7 +83,8 @@ def read(
 
     The likelihood of a prior q is Π_i Σ_k q_k p_ik / μ0_k (Saerens et al., 2002). A new regime is the batch's own
     maximum, which pays ½ K_eff log n for its free parameters (Schwarz, 1978), K_eff being exp of its entropy. Other
-    priors than the source's must explain each sample better by `allowance` nats: as much as predictions may be biased.
+    priors than the source's must explain each sample better by `allowance` nats: as much as predictions may be biased,
+    and the source's mean prediction wrong.
     """
     likelihoods = class_likelihoods(probabilities, source_mean_prediction)
     fresh = posterior_modes(likelihoods, NEW_COUNTS * source_prior.unsqueeze(-1), ITERATIONS).squeeze(-1)
