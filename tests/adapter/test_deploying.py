@@ -232,6 +232,46 @@ def test_what_cannot_work_is_refused_in_one_line(model, data, options, message):
     assert "\n" not in str(error.value)
 
 
+class Hooked(nn.Module):
+    """Its last features are read from what a hook on one of its layers has kept."""
+
+    def __init__(self, layer: str, by_name: bool = False) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.next, self.top = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 3)
+        self.kept = torch.rand(8, 8, 8, 8)  # of an earlier call
+        hook = (lambda *seen: self.keep(*seen)) if by_name else self.keep
+        self.get_submodule(layer).register_forward_hook(hook)
+
+    def keep(self, _module: nn.Module, _inputs: Tensor, output: Tensor) -> None:
+        self.kept = output.detach()
+
+    def forward(self, images: Tensor) -> Tensor:
+        last = self.next(self.norm(self.conv(images)).relu())
+        return self.top((last + self.kept).mean((2, 3)))
+
+
+def test_what_hooks_keep_is_of_the_same_inputs():
+    images, others = torch.rand(2, 30, 3, 8, 8)
+    model = Hooked("conv").eval()
+    deployment = fedade.deploy(model, (images, GOOD[1]))
+    with torch.no_grad():
+        torch.testing.assert_close(deployment.network.logits(deployment.parameters, others), model(others))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Hooked("norm"), "norm is a BatchNorm2d with a forward hook, and is replaced .*; remove the hook"),
+        (Hooked("conv", by_name=True), "reads what an earlier call has kept.*; make that hook a method"),
+    ],
+)
+@pytest.mark.parametrize("samples", [8, 30])
+def test_hooks_that_would_not_run_are_refused(model, message, samples):
+    with pytest.raises(FedadeError, match=message):
+        fedade.deploy(model, (torch.rand(samples, 3, 8, 8), GOOD[1][:samples]))
+
+
 def test_a_part_that_cannot_be_left_out_prints_nothing(capfd):
     with pytest.raises(FedadeError, match="without 3 the rest of the model fails"):
         fedade.deploy(cnn(3, 3), (torch.rand(30, 3, 8, 8), GOOD[1]), head="3")

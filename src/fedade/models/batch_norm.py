@@ -1,10 +1,13 @@
 """Batch normalisation whose statistics are chosen by a strategy, as plain arithmetic that `vmap` can batch."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedade.core.errors import FedadeError
 from fedade.core.normalisation import ByMoments, BySampleMoments, InputMoments, SampleMoments, Statistics, current_pass
 from fedade.kernels import Affine, measured, normalised, runs_fused
 
@@ -78,20 +81,40 @@ def convert_batch_norms(module: nn.Module) -> nn.Module:
     return module
 
 
+def refuse_hooked_batch_norms(module: nn.Module) -> None:
+    """Hooks of a layer that is replaced would never run."""
+    for name, layer in module.named_modules():
+        if (layer._forward_hooks or layer._forward_pre_hooks) and _is_replaced(layer):
+            raise FedadeError(
+                f"{name or 'the model'} is a {type(layer).__name__} with a forward hook, and is replaced to adapt its "
+                "statistics; remove the hook, and do what it does in the forward() of the module around it"
+            )
+
+
 def _converted(layer: nn.Module) -> nn.Module | None:
     """The layer as ours; None where it is none that we can replace."""
-    mean, tensors = getattr(layer, "running_mean", None), layer.state_dict()
-    plain = isinstance(layer, _BatchNorm) and type(layer).forward in (_BatchNorm.forward, nn.SyncBatchNorm.forward)
-    frozen = type(layer).__name__.startswith("FrozenBatchNorm")
-    followed = [getattr(layer, name, None) for name in ("drop", "act")]
-    acting = isinstance(layer, _BatchNorm) and type(layer).__name__.startswith("BatchNormAct")
-    if mean is None or not (plain or frozen or (acting and all(isinstance(part, nn.Module) for part in followed))):
+    if not _is_replaced(layer):
         return None
+    mean: Any = layer.running_mean
+    tensors = layer.state_dict()
     ours = BatchNorm(len(mean), float(getattr(layer, "eps", 1e-5)), getattr(layer, "momentum", None) or 0.1)
     # Layers without affine parameters keep 1 and 0.
     ours.load_state_dict({key: tensors[key] for key in ours.state_dict() if key in tensors}, strict=False)
     ours = ours.to(mean)
-    return nn.Sequential(ours, *followed) if acting else ours  # type: ignore[arg-type]
+    return nn.Sequential(ours, layer.drop, layer.act) if _acts(layer) else ours  # type: ignore[arg-type]
+
+
+def _is_replaced(layer: nn.Module) -> bool:
+    plain = isinstance(layer, _BatchNorm) and type(layer).forward in (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+    frozen = type(layer).__name__.startswith("FrozenBatchNorm")
+    return getattr(layer, "running_mean", None) is not None and (plain or frozen or _acts(layer))
+
+
+def _acts(layer: nn.Module) -> bool:
+    """Whether it is timm's."""
+    followed = [getattr(layer, name, None) for name in ("drop", "act")]
+    named = isinstance(layer, _BatchNorm) and type(layer).__name__.startswith("BatchNormAct")
+    return named and all(isinstance(part, nn.Module) for part in followed)
 
 
 def rigid_batch_norms(module: nn.Module) -> list[str]:

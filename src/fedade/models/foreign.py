@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedade.core import storage
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.importing import OptionalModule, import_attribute
-from fedade.models.batch_norm import convert_batch_norms
+from fedade.models.batch_norm import convert_batch_norms, refuse_hooked_batch_norms
 from fedade.models.image import UnitImages
 
 timm: Any = OptionalModule("timm", "timm")
@@ -24,6 +24,7 @@ def imported_parts(path: str, _channels: int, num_classes: int) -> tuple[nn.Modu
     linear = [name for name, child in model.named_modules() if isinstance(child, nn.Linear)]
     if not linear:
         raise FedadeError(f"import:{path} has no linear layer to serve as head")
+    refuse_hooked_batch_norms(model)
     head = model.get_submodule(linear[-1])
     model.set_submodule(linear[-1], nn.Identity())
     return convert_batch_norms(model), head

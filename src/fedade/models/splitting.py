@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedade.core.errors import FedadeError, first_line
 from fedade.core.network import Network
 from fedade.kernels import mapped
-from fedade.models.batch_norm import convert_batch_norms, name_batch_norms
+from fedade.models.batch_norm import convert_batch_norms, name_batch_norms, refuse_hooked_batch_norms
 from fedade.models.traced import TracedPass, forward_traced, rounds_to, traced
 
 MOST_CANDIDATES = 4
@@ -83,6 +83,7 @@ def bring(model: nn.Module, batch: Tensor, head: str | None, unit_pixels: bool =
     called `head`, or else the linear layer that computes the logits, which is found by running the batch. The copy is
     in float32 and evaluation mode: methods estimate small differences, for which half precision is too coarse."""
     whole = _copied(model, unit_pixels)
+    refuse_hooked_batch_norms(whole.model)
     # A model that draws random numbers must not move the caller's.
     with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
         logits = _checked_logits(whole, batch)
@@ -138,6 +139,11 @@ def _checked_logits(whole: nn.Module, batch: Tensor) -> Tensor:
         raise FedadeError("the model gives NaN or infinite logits on the held-out data; check its weights and inputs")
     if not torch.equal(logits, again):
         raise FedadeError("the model answers the same inputs differently each time; switch its randomness off")
+    if not rounds_to(_run(whole, batch.flip(0)), logits.flip(0)):
+        raise FedadeError(
+            "the model answers the same inputs differently in another order: a copy of it reads what an earlier call "
+            "has kept, as where a hook writes to the model by name; make that hook a method of the model"
+        )
     return logits
 
 
@@ -216,13 +222,14 @@ def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brough
     }
     if not list(head.parameters()):
         raise FedadeError(f"{name} has no parameters")
+    other = batch.flip(0)  # since what an earlier pass has kept is right for the same inputs
     try:
         features = network.represent(parameters, batch)
-        made = network.classify(parameters, features)
+        made = network.classify(parameters, features), network.logits(parameters, other)
     except Exception as error:  # whatever a stranger's code raises
         raise FedadeError(f"without {name} the rest of the model fails ({first_line(error)})") from error
     if features.ndim != 2:
         raise FedadeError(f"before {name} there are features of shape {list(features.shape)}, not [n, d]")
-    if not rounds_to(made, logits):
+    if not (rounds_to(made[0], logits) and rounds_to(made[1], logits.flip(0))):
         raise FedadeError(f"the output of {name} is not what the model returns (is there a softmax after it?)")
     return Brought(network, parameters, name)
