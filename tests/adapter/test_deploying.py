@@ -345,6 +345,11 @@ def test_another_model_than_the_stored_is_refused_with_both_named(tmp_path):
         fedade.load_deployment(tmp_path / "deployment.safetensors", other)
     with pytest.raises(FedadeError, match="names and shapes"):
         fedade.load_deployment(tmp_path / "deployment.safetensors", mlp(4, 3, False))
+    fedade.deploy(mlp(4, 3, False), GOOD).save(tmp_path / "mlp")
+    with pytest.raises(FedadeError, match=r"to a Sequential with the head '3'; .* this Linear is not \(head="):
+        fedade.load_deployment(tmp_path / "mlp", other)
+    with pytest.raises(FedadeError, match=r"to a Linear; load it with .* this Conv2d is not \(the model fails"):
+        fedade.load_deployment(tmp_path / "deployment.safetensors", nn.Conv2d(3, 3, 3))
     with pytest.raises(FedadeError, match="is missing"):
         fedade.load_deployment(tmp_path / "nothing", LINEAR)
     (tmp_path / "damaged").write_bytes(b"nonsense")

@@ -77,7 +77,14 @@ def load_brought(
     said = stored_origin(path)
     tensors, _ = storage.load_tensors(path)
     device = device_of(model)
-    brought = bring(model, tensors["reference/inputs"][:TRIED].to(device), said["head"] or None, unit_pixels)
+    try:
+        brought = bring(model, tensors["reference/inputs"][:TRIED].to(device), said["head"] or None, unit_pixels)
+    except FedadeError as error:
+        with_head = f" with the head {said['head']!r}" if said["head"] else ""
+        raise FedadeError(
+            f"{path} belongs to a {said['model']}{with_head}; load it with that model, which this "
+            f"{type(model).__name__} is not ({error})"
+        ) from error
     origin = _origin(brought, said.get("factory"))
     for key, what in (("structure", "tensors (names and shapes)"), ("weights", "weights"), ("head", "the head")):
         if said[key] != origin[key]:
