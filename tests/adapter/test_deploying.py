@@ -161,6 +161,15 @@ def test_half_precision_becomes_float32_and_leaves_the_model_as_it_is():
     assert fedade.Adapter(deployment)(torch.rand(32, 3, 8, 8).half()).dtype is torch.float32
 
 
+def test_a_convolution_becomes_a_head_as_the_message_says():
+    body, pooled = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU()), nn.AdaptiveAvgPool2d(1)
+    model, head = nn.Sequential(body, nn.Conv2d(6, 3, 1), pooled, nn.Flatten()), nn.Linear(6, 3)
+    head.weight.data, head.bias.data = model[1].weight.data.flatten(1), model[1].bias.data
+    images = torch.rand(30, 3, 8, 8)
+    deployment = fedade.deploy(nn.Sequential(body, pooled, nn.Flatten(), head), (images, GOOD[1]))
+    torch.testing.assert_close(deployment.network.logits(deployment.parameters, images), model(images))
+
+
 def test_a_head_can_be_named():
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)))
     data = torch.rand(30, 4), torch.arange(30) % 3
@@ -185,6 +194,15 @@ def scripted() -> nn.Module:
         return torch.jit.trace(nn.Linear(4, 3), torch.rand(2, 4))
 
 
+class Columns(nn.Module):
+    """The first three, as of a layer of no known kind."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs[:, :3]
+
+
+POOLED = nn.Sequential(nn.Conv1d(1, 3, 1), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+SERIES = torch.rand(30, 1, 4)
 PIXELS = torch.ones(30, 3, 8, 8, dtype=torch.uint8)
 GOOD = (torch.rand(30, 4), torch.arange(30) % 3)
 LINEAR = nn.Linear(4, 3)
@@ -195,7 +213,9 @@ LINEAR = nn.Linear(4, 3)
     [
         (nn.Sequential(LINEAR, nn.Softmax(-1)), GOOD, {}, r"softmax after it\?\); pass head="),
         (nn.Sequential(nn.Linear(4, 1)), GOOD, {}, r"gives \[8, 1\] for 8 inputs, one logit each; give"),
-        (nn.Sequential(nn.Conv1d(1, 3, 4), nn.Flatten()), (torch.rand(30, 1, 4), GOOD[1]), {}, "no linear layer"),
+        (nn.Sequential(nn.Conv1d(1, 4, 4), nn.Flatten(), Columns()), (SERIES, GOOD[1]), {}, "no linear layer"),
+        (POOLED, (SERIES, GOOD[1]), {}, r"head was found, since 0 is a Conv1d, .* its weight\.flatten\(1\)$"),
+        (POOLED, (SERIES, GOOD[1]), {"head": "0"}, "^0 is a Conv1d, and features before the head must be"),
         (Random(), GOOD, {}, "differently each time"),
         (LINEAR, (torch.rand(30, 5), GOOD[1]), {}, r"fails on held-out inputs of shape \[8, 5\]"),
         (LINEAR, GOOD, {"head": "classifier"}, "head='classifier' is not in the model"),

@@ -1,5 +1,6 @@
 """A trained classifier as a network with a body and a head, whatever its code looks like."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from fedade.models.traced import TracedPass, forward_traced, rounds_to, traced
 
 MOST_CANDIDATES = 4
 """Linear layers that are tried as the head, from the last that ran backwards."""
+
+CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
 
@@ -172,23 +175,36 @@ def _remedy(whole: nn.Module, batch: Tensor) -> str:
 
 def _first_that_fits(whole: Unwrapped, batch: Tensor, logits: Tensor) -> Brought:
     """Tried from the last that ran: later steps may still pick or average positions, which a linear layer allows."""
-    candidates = _linear_layers_that_ran(whole, batch, logits.shape[1])
+    num_classes = logits.shape[1]
+    candidates = _ran(whole, batch, lambda part: isinstance(part, nn.Linear) and part.out_features == num_classes)
     reasons = []
     for name in candidates[:MOST_CANDIDATES]:
         try:
             return _split(whole, name, batch, logits)
         except FedadeError as error:
             reasons.append(str(error))
-    reasons.append(f"no linear layer with {logits.shape[1]} outputs ran (is the model exported or quantised?)")
+    ran = _ran(whole, batch, lambda part: isinstance(part, CONVOLUTIONS) and part.out_channels == num_classes)
+    if ran and not reasons:
+        raise FedadeError(f"no head was found, since {_not_a_head(whole, ran[0])}")
+    reasons.append(f"no linear layer with {num_classes} outputs ran (is the model exported or quantised?)")
     raise FedadeError(f"no head was found: {reasons[0]}; pass head= with the name of the module that gives the logits")
 
 
-def _linear_layers_that_ran(whole: nn.Module, batch: Tensor, num_classes: int) -> list[str]:
+def _not_a_head(whole: Unwrapped, convolution: str) -> str:
+    kind = type(whole.get_submodule(f"model.{convolution}".rstrip("."))).__name__
+    return (
+        f"{convolution or 'the model'} is a {kind}, and features before the head must be [n, d]; where only pooling or "
+        "flattening follows it, put these before it, and replace it by Flatten and a Linear with its weight.flatten(1)"
+    )
+
+
+def _ran(whole: nn.Module, batch: Tensor, fits: Callable[[nn.Module], bool]) -> list[str]:
+    """Names of the layers that fit and ran, the last first."""
     ran: list[str] = []
     handles = [
         module.register_forward_hook(lambda *_, name=name: ran.append(name))
         for name, module in whole.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == num_classes
+        if fits(module)
     ]
     try:
         _run(whole, batch)
@@ -206,6 +222,8 @@ def _split(whole: Unwrapped, name: str, batch: Tensor, logits: Tensor) -> Brough
     except AttributeError:
         known = [child for child, module in whole.model.named_modules() if isinstance(module, nn.Linear)]
         raise FedadeError(f"head={name!r} is not in the model; its linear layers: {', '.join(known[-8:])}") from None
+    if isinstance(head, CONVOLUTIONS) and head.out_channels == logits.shape[1]:
+        raise FedadeError(_not_a_head(whole, name))
     body.set_submodule(path, nn.Identity())
     holder = nn.ModuleDict({"head": head})  # so that a head which is a normalisation layer itself is converted too
     convert_batch_norms(body)
