@@ -36,7 +36,7 @@ def test_other_seeds_give_other_draws_and_the_same_seed_the_same():
 @pytest.mark.parametrize(
     ("labels", "size", "told"),
     [
-        (LABELS, 4, "one of each of 5 classes"),
+        (LABELS, 4, "one of each of 5 classes; set it to 5 or more, or set scenario.reference to common$"),
         (LABELS, 201, "201 examples are asked for and 200 are held out; set it to 200 or less"),
         (LABELS[LABELS != 2], 20, "class 2 has no held-out example"),
     ],

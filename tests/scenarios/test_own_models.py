@@ -271,6 +271,8 @@ def test_a_file_belongs_to_its_weights_shapes_and_factory(stored, users, tmp_pat
         ({"train_size": 30}, "scenario.train_size: nothing is trained"),
         ({"source": "gaussian"}, "scenario.source: gaussian shapes training data"),
         ({"reference_size": 500}, "500 examples are asked for and 60 are held out; set it to 60 or less"),
+        ({"reference_size": 2}, "2 examples cannot hold one of each of 3 classes; set it to 3 or more$"),
+        ({"reference_size": 2, "reference": "common"}, "^scenario.reference_size: 2 examples .*; set it to 3 or more$"),
         ({"model": "import:users_module:nothing"}, "cannot be imported"),
         ({"kind": "covariate"}, "scenario.kind: covariate corrupts images of bytes"),
         ({"head": "nose"}, "head='nose' is not in the model"),

@@ -19,7 +19,8 @@ from fedade.data.dataset import Dataset, tokenised
 from fedade.data.registry import load, load_texts
 from fedade.models.text import is_text, tokeniser
 from fedade.scenarios.deploying import deploy
-from fedade.scenarios.partition import client_rows, partition
+from fedade.scenarios.own_models import is_measured
+from fedade.scenarios.partition import COMMON, client_rows, partition
 from fedade.scenarios.pools import PoolAt, PoolFeatures, corruption_names, pool_under_corruption
 from fedade.scenarios.pretraining import TrainingProgress
 from fedade.scenarios.settings import ScenarioSettings
@@ -106,7 +107,8 @@ def build_testbed(
     labelled_data = "common"
     if settings.reference == "own":
         wanted = settings.num_clients, settings.reference_size
-        drawn = client_rows(parts.held_out.labels, dataset.num_classes, *wanted, Seeds(0))
+        remedy = "" if is_measured(settings) else COMMON
+        drawn = client_rows(parts.held_out.labels, dataset.num_classes, *wanted, Seeds(0), remedy)
         labelled_data = "own, disjoint" if drawn.disjoint else "own, overlapping"
     for seed_dependent in (initial_priors, target_priors):  # what no seed could draw is refused before training
         seed_dependent(settings, Seeds(0), dataset.num_classes)

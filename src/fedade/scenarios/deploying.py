@@ -19,8 +19,8 @@ from fedade.data.dataset import Dataset, Labelled
 from fedade.models import MODELS, OF_TABLES, build, standardising
 from fedade.models.text import build_text, is_text
 from fedade.scenarios.measuring import measured_deployment
-from fedade.scenarios.own_models import FILE, MEASURES_VERSION, own_deployment
-from fedade.scenarios.partition import Partition, refuse_too_many, source_prior
+from fedade.scenarios.own_models import FILE, MEASURES_VERSION, is_measured, own_deployment
+from fedade.scenarios.partition import Partition, refuse_too_few, refuse_too_many, source_prior
 from fedade.scenarios.pretraining import TrainingProgress, pretrain
 from fedade.scenarios.settings import PretrainingSettings, ScenarioSettings
 
@@ -52,6 +52,8 @@ def deploy(
 ) -> Deployment:
     """The deployment of these settings, brought or trained; weights and measurements are kept in the store."""
     refuse_too_many(settings.reference_size, len(parts.held_out))
+    if is_measured(settings):
+        refuse_too_few(settings.reference_size, dataset.num_classes)
     if settings.pretraining is None:
         return own_deployment(dataset, parts, settings, store).to(device)
     if settings.model.startswith(FILE):

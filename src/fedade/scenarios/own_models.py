@@ -34,6 +34,11 @@ MEASURES_VERSION = 2
 """Part of every key: raised when the same model and data would be measured differently."""
 
 
+def is_measured(settings: ScenarioSettings) -> bool:
+    """Whether a model is brought that is measured on the held-out data, one of each class among them."""
+    return settings.pretraining is None and not settings.model.startswith(FILE)
+
+
 def own_deployment(dataset: Dataset, parts: Partition, settings: ScenarioSettings, store: Path) -> Deployment:
     """The deployment of a model that was brought, on the CPU: measured, or read from the store or from its file."""
     if settings.train_size is not None:

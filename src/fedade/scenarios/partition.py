@@ -84,6 +84,9 @@ def _with_distribution(labels: NDArray[np.int64], prior: NDArray[np.float64]) ->
     return np.sort(np.concatenate(rows))
 
 
+COMMON = ", or set scenario.reference to common"
+
+
 class ClientRows(NamedTuple):
     """Rows of the held-out examples, `[C, n]`, and whether no two clients share any."""
 
@@ -91,21 +94,20 @@ class ClientRows(NamedTuple):
     disjoint: bool
 
 
-def client_rows(labels: NDArray[np.int64], num_classes: int, num_clients: int, size: int, seeds: Seeds) -> ClientRows:
-    """Every client's own examples (x_c⁰, y_c⁰): dealt out where there are enough for all, else drawn independently."""
+def client_rows(
+    labels: NDArray[np.int64], num_classes: int, num_clients: int, size: int, seeds: Seeds, remedy: str = COMMON
+) -> ClientRows:
+    """Every client's own examples (x_c⁰, y_c⁰): dealt out where there are enough for all, else drawn independently.
+    Where these cannot hold one of each class, `remedy` says what else could be done."""
     by_class = [np.flatnonzero(labels == label) for label in range(num_classes)]
     available = np.array([len(rows) for rows in by_class])
     refuse_too_many(size, len(labels))
     if not available.all():
         raise FedadeError(
             f"class {int(np.argmin(available))} has no held-out example, and every client needs one of each class; "
-            "bring more data, or set scenario.reference to common"
+            f"bring more data{remedy}"
         )
-    if size < num_classes:
-        raise FedadeError(
-            f"scenario.reference_size: {size} examples cannot hold one of each of {num_classes} classes; set it to "
-            f"{num_classes} or more, or scenario.reference to common"
-        )
+    refuse_too_few(size, num_classes, remedy)
     wanted = np.stack([_share_of_classes(client, size, available) for client in range(num_clients)])
     disjoint = bool((wanted.sum(0) <= available).all())
     rows = []
@@ -119,6 +121,14 @@ def client_rows(labels: NDArray[np.int64], num_classes: int, num_clients: int, s
                 for client, count in enumerate(wanted[:, label])
             ])  # fmt: skip
     return ClientRows(np.stack([np.sort(np.concatenate(parts)) for parts in zip(*rows, strict=True)]), disjoint)
+
+
+def refuse_too_few(size: int, num_classes: int, remedy: str = "") -> None:
+    if size < num_classes:
+        raise FedadeError(
+            f"scenario.reference_size: {size} examples cannot hold one of each of {num_classes} classes; set it to "
+            f"{num_classes} or more{remedy}"
+        )
 
 
 def refuse_too_many(size: int, held_out: int) -> None:
