@@ -74,6 +74,10 @@ def test_wrong_bounds_and_broken_batches_are_refused():
     rate = fedade.ShiftAwareRate(optimizer, low=0.1, high=1.0)
     with pytest.raises(ValueError, match="NaN"):
         rate.update(torch.tensor([[float("nan"), 1.0]]), torch.ones(1, 2))
+    for number in (0, 1):
+        with pytest.raises(ValueError, match=f"holds {number} probabilities and {2 * number} features; pass one row"):
+            rate.update(torch.full((number, 2), 0.5), torch.ones(2 * number, 2))
+    assert rate.previous is None
 
 
 def test_a_release_has_one_version():

@@ -77,6 +77,11 @@ class ShiftAwareRate:
 
     def update(self, probabilities: Tensor, features: Tensor) -> float:
         """The rate for this batch, `[n, K]` and `[n, d]`; the first batch, with nothing before it, gets `low`."""
+        if not 0 < len(probabilities) == len(features):
+            raise ValueError(
+                f"the batch holds {len(probabilities)} probabilities and {len(features)} features; pass one row of "
+                "each for every sample, and at least one"
+            )
         if not (probabilities.isfinite().all() and features.isfinite().all()):
             raise ValueError("the batch holds NaN or infinite values; clean it before asking for a rate")
         current = summarise(probabilities.detach(), features.detach())
