@@ -97,3 +97,9 @@ def test_means_of_all_pixels_are_no_poolings(pool, monkeypatch):
             plan.run(module, images)
     else:
         torch.testing.assert_close(plan.run(module, images), expected)
+
+
+def test_tracing_makes_no_lock_between_processes(monkeypatch):
+    """A worker that ends at once would leave its semaphore behind, and Python warns of it on the terminal."""
+    monkeypatch.setattr("torch.fx.interpreter.tqdm", None)  # PyTorch's progress bar makes one
+    assert traced(nn.Sequential(conv(3, 4), nn.ReLU()), torch.rand(2, 3, 8, 8))[1] == ""

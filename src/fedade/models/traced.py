@@ -186,19 +186,25 @@ class _Tracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache) if ours else attr_val
 
 
-class _Shapes(fx.Interpreter):
-    """Notes shapes and places of tensors; PyTorch's own also prints a traceback where a module fails."""
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
+def _note_shapes(graph: fx.Graph, module: nn.Module, inputs: Tensor) -> None:
+    """Notes shapes and places of tensors. `fx.Interpreter` would make a lock between processes for a progress bar, of
+    which a worker that ends at once leaves a semaphore behind."""
+    values, given = dict[fx.Node, Any](), iter((inputs,))  # all are kept: no two tensors have had the same memory
+    for node in graph.nodes:
+        if node.op == "output":
+            return
+        if node.op == "placeholder":
+            result = next(given, node.args[0] if node.args else None)
+        else:
+            result = run_node(node, module, values)
+        values[node] = result
         if isinstance(result, Tensor):
-            n.meta |= {"shape": tuple(result.shape), "steps": result.stride(), "first": result.storage_offset()}
-            n.meta["contiguous"] = result.is_contiguous()
+            node.meta |= {"shape": tuple(result.shape), "steps": result.stride(), "first": result.storage_offset()}
+            node.meta["contiguous"] = result.is_contiguous()
         if isinstance(result, int | float):
-            n.meta["number"] = result
+            node.meta["number"] = result
         one = result[0] if isinstance(result, tuple | list) and result else result
-        n.meta["memory"] = one.untyped_storage().data_ptr() if isinstance(one, Tensor) else None
-        return result
+        node.meta["memory"] = one.untyped_storage().data_ptr() if isinstance(one, Tensor) else None
 
 
 def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
@@ -208,7 +214,7 @@ def graph_of(module: nn.Module, inputs: Tensor) -> fx.Graph:
     graph.eliminate_dead_code()
     leave_out_identities(graph, module)
     average_pixels_plainly(graph, module)
-    _Shapes(owner, garbage_collect_values=False).run(inputs)  # so that no two tensors have had the same memory
+    _note_shapes(graph, owner, inputs)
     graph.owning_module = None  # a graph outlives the tensors that it was traced with
     return graph
 
