@@ -89,6 +89,13 @@ def test_what_a_monitor_knows_is_stored_with_the_adapter(digits, tmp_path):
     adapter(inputs[50:100])
     again(inputs[50:100])
     assert again.status.estimated_accuracy == adapter.status.estimated_accuracy
+    with pytest.raises(
+        fedade.FedadeError, match=r"adapter.safetensors was saved with a monitor; load it with the same"
+    ):
+        fedade.Adapter.load(tmp_path / "adapter.safetensors", deployment)
+    fedade.Adapter(deployment).save(tmp_path / "plain.safetensors")
+    with pytest.raises(fedade.FedadeError, match=r"plain.safetensors was saved without a monitor; load it without mon"):
+        fedade.Adapter.load(tmp_path / "plain.safetensors", deployment, monitor=monitor)
 
 
 def test_held_out_data_of_another_model_are_refused(digits):

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,17 @@ def load_memory(path: Path, like: Memory, counts: dict[str, Any]) -> Memory:
     """The memory of a file, with the structure and on the device of another."""
     stored, _ = storage.load_tensors(path)
     named = {name: value.to(like.waiting.device) for name, value in stored.items()}
+    _refuse_other_monitor(path, named, tree.to_named(like.monitor, "monitor"))
     state, monitor = (tree.from_named(getattr(like, part), named, part) for part in ("state", "monitor"))
     happened = Counts(**{**counts, "accuracy_interval": tuple(counts["accuracy_interval"] or ()) or None})
     return Memory(state, below(named, "shared/"), monitor, named["waiting"], below(named, "plan/"), happened)
+
+
+def _refuse_other_monitor(path: Path, stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    kept, expected = (
+        {name: value.shape for name, value in named.items() if name.startswith("monitor")} for named in (stored, wanted)
+    )
+    if kept != expected:
+        alone = kept.keys() == {"monitor"}  # the one number of a comparison with the deployed model
+        saved = "without a monitor; load it without" if alone else "with a monitor; load it with the same one as"
+        raise FedadeError(f"{path} was saved {saved} monitor=")
