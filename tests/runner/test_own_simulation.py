@@ -170,6 +170,20 @@ def batch_of(clients: int) -> fedade.Batch:
             ),
             "streams have 2 classes, and the deployment 3",
         ),
+        (
+            lambda deployed: fedade.simulate(
+                ["source"], deployed, fedade.drifting_streams(torch.ones(9, 4).long(), [0, 1, 2] * 3)
+            ),
+            "streams hold torch.int64 inputs, and the deployment takes torch.float32; convert them",
+        ),
+        (
+            lambda deployed: fedade.simulate(
+                ["source"],
+                deployed,
+                fedade.recorded_streams(torch.ones(2, 3, 8, 4).long(), torch.zeros(2, 3, 8).long(), 3),
+            ),
+            "streams hold torch.int64 inputs, and the deployment takes torch.float32",
+        ),
         (lambda deployed: fedade.simulate("source", deployed, 5), "streams are a int; pass fedade.drifting_streams"),
         (lambda deployed: fedade.simulate("source", deployed, lambda seed: 5), "streams are a int"),
         (lambda deployed: fedade.simulate("source", deployed, Drawing((1, 2))), "draw a tuple; give a fedade.Batch"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedade.core.deployment import Deployment, Reference
@@ -80,6 +81,10 @@ def _check(batch: Batch, deployment: Deployment, num_clients: int) -> None:
     shape, wanted = tuple(batch.inputs.shape[2:]), tuple(deployment.reference.inputs.shape[1:])
     if shape != wanted:
         raise FedadeError(f"streams hold inputs of shape {list(shape)}, and the deployment takes {list(wanted)}")
+    given, taken = batch.inputs.dtype, deployment.reference.inputs.dtype
+    # Only integers that fit may differ; nothing converts them on the way.
+    if given != taken and (taken.is_floating_point or torch.promote_types(given, taken) != taken):
+        raise FedadeError(f"streams hold {given} inputs, and the deployment takes {taken}; convert them")
     if batch.prior.shape[-1] != deployment.num_classes:
         raise FedadeError(
             f"streams have {batch.prior.shape[-1]} classes, and the deployment {deployment.num_classes}; bring data "
