@@ -1,5 +1,6 @@
 import itertools
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import vmap
 
+from fedade.core.errors import FedadeError
 from fedade.maths.priors import estimators as priors
 from fedade.maths.priors.estimators import (
     ESTIMATORS,
@@ -255,3 +257,25 @@ def test_the_literal_inverse_may_leave_the_simplex():
 def test_an_unknown_estimator_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'bbse' is unknown; choose one of simplex_ls, inv, pinv_simplex"):
         estimate_prior(softmax_batch(0, 5, K), torch.eye(K), UNIFORM, "bbse", UNIFORM, 10)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: confusion_matrix(torch.eye(2), torch.tensor([0, 2])), "labels are not whole numbers from 0 to 1"),
+        (lambda: confusion_matrix(torch.eye(2), torch.tensor([0, -1])), "labels are not whole numbers from 0 to 1"),
+        (
+            lambda: confusion_matrix(torch.eye(2), torch.tensor([0])),
+            r"\[2, 2\] and labels \[1\] do not belong together",
+        ),
+        (lambda: estimate_prior(torch.eye(2), torch.eye(3), UNIFORM[:2]), r"confusion \[3, 3\],.* pass \[n, K\]"),
+        (lambda: estimate_prior(torch.eye(2), torch.eye(2), UNIFORM), r"source_prior \[10\] .* do not belong together"),
+        (lambda: estimate_prior(torch.eye(2)[0], torch.eye(2), UNIFORM[:2]), r"probabilities \[2\],"),
+        (lambda: estimate_prior(torch.eye(2)[:0], torch.eye(2), UNIFORM[:2]), r"probabilities \[0, 2\],.* with n > 0"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_in_one_line(call, told, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # shapes are checked in tests only
+    with pytest.raises(FedadeError, match=told) as error:
+        call()
+    assert "\n" not in str(error.value)

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from fedade.core.errors import FedadeError
 from fedade.kernels import mixture_weights
 from fedade.maths.priors import simplex as on_simplex
 from fedade.maths.priors.simplex import normalise
@@ -40,7 +41,15 @@ def confusion_matrix(
     >>> confusion_matrix(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]), torch.tensor([0, 0, 1]))[0]
     tensor([0.8500, 0.4000])
     """
-    classes = torch.arange(probabilities.shape[-1], device=probabilities.device)
+    if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1]:
+        raise FedadeError(
+            f"probabilities {list(probabilities.shape)} and labels {list(labels.shape)} do not belong together; pass "
+            "[n, K] and [n]"
+        )
+    num_classes = probabilities.shape[-1]
+    if labels.is_floating_point() or ((labels < 0) | (labels >= num_classes)).any():
+        raise FedadeError(f"labels are not whole numbers from 0 to {num_classes - 1}; number classes from 0")
+    classes = torch.arange(num_classes, device=probabilities.device)
     is_class = (labels.unsqueeze(-1) == classes).double()
     predicted = probabilities if soft else probabilities.argmax(-1, keepdim=True) == classes
     counts = is_class.sum(0)
@@ -220,6 +229,14 @@ def estimate_prior(
     if estimator not in ESTIMATORS:
         raise ValueError(f"prior estimator: {estimator!r} is unknown; choose one of {', '.join(ESTIMATORS)}")
     mean_output = source_prior if source_mean_prediction is None else source_mean_prediction
+    # Shapes only: values may be on a GPU, or those of one client of many under vmap.
+    outputs, *others = [list(part.shape) for part in (probabilities, confusion, source_prior, mean_output)]
+    num_classes = outputs[-1] if len(outputs) > 1 and outputs[-2] else 0
+    if not num_classes or others != [[num_classes, num_classes], [num_classes], [num_classes]]:
+        raise FedadeError(
+            f"probabilities {outputs}, confusion {others[0]}, source_prior {others[1]} and mean prediction {others[2]} "
+            "do not belong together; pass [n, K], [K, K], [K] and [K], with n > 0"
+        )
     return ESTIMATORS[estimator](
         factors or ConfusionFactors(confusion, source_prior), probabilities, mean_output, num_reference
     )
