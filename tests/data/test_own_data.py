@@ -137,7 +137,7 @@ def test_wrong_arrays_are_refused(tmp_path: Path, inputs: np.ndarray, labels: np
 def test_missing_or_damaged_arrays_are_named(tmp_path: Path) -> None:
     with pytest.raises(FedadeError, match=r"none\.npz does not exist; expected an \.npz file"):
         load(f"arrays:{tmp_path / 'none.npz'}")
-    for name in ("table.csv", "inputs.npy"):
+    for name in ("table.csv", "inputs.npy", "renamed.npz"):
         with (tmp_path / name).open("wb") as file:
             np.save(file, np.zeros((10, 4)))
         with pytest.raises(FedadeError, match=rf"{name} is no \.npz file; write one with numpy\.savez"):
@@ -163,6 +163,24 @@ def test_missing_or_damaged_arrays_are_named(tmp_path: Path) -> None:
     content[60:80] = b"\xff" * 20
     (tmp_path / "train.npz").write_bytes(content)
     with pytest.raises(FedadeError, match=r"train\.npz is truncated or damaged \(Error -3 while decompressing"):
+        load(f"arrays:{tmp_path}")
+
+
+def test_arrays_of_objects_are_no_damaged_files(tmp_path: Path) -> None:
+    inputs, labels = np.array([[1, 2.5], [3, None]] * 5, dtype=object), np.arange(10) % 2
+    np.savez(tmp_path / "mine.npz", inputs=inputs, labels=labels)
+    with pytest.raises(FedadeError, match=r"mine\.npz: inputs are Python objects, .*; store numbers"):
+        load(f"arrays:{tmp_path / 'mine.npz'}")
+    np.save(tmp_path / "inputs.npy", inputs)
+    np.save(tmp_path / "labels.npy", labels)
+    with pytest.raises(FedadeError, match=r"inputs\.npy: values are Python objects"):
+        load(f"arrays:{tmp_path}")
+
+
+def test_a_text_file_with_a_name_of_arrays_is_read_without_advice_to_unpickle(tmp_path: Path) -> None:
+    (tmp_path / "inputs.npy").write_text("a,b\n1,2\n")
+    np.save(tmp_path / "labels.npy", np.zeros(10, int))
+    with pytest.raises(FedadeError, match=r"inputs\.npy is truncated or damaged \(it holds no array;"):
         load(f"arrays:{tmp_path}")
 
 

@@ -66,6 +66,17 @@ def damaged(path: Path, reason: str) -> FedadeError:
     return FedadeError(f"{path} is truncated or damaged ({one_line(reason)}; {checksum}); replace it with a fresh copy")
 
 
+def unreadable_array(path: Path, name: str, error: Exception) -> FedadeError:
+    """The error for an array that numpy does not read; its own words tell how to unpickle what a stranger wrote."""
+    reason = str(error)
+    if "Object arrays" in reason or "Python objects" in reason:
+        return FedadeError(
+            f"{path}: {name} are Python objects, as numpy makes of missing values, text and rows of unequal length; "
+            "store numbers"
+        )
+    return damaged(path, "it holds no array" if "pickle" in reason else reason)
+
+
 def one_line(reason: object) -> str:
     """Another library's complaint as a short single line, fit to stand inside a message."""
     text = " ".join(str(reason).split())

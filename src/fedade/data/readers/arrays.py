@@ -1,6 +1,5 @@
 """The user's own arrays: numpy files of inputs and labels."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.data.dataset import Dataset, Labelled, assemble, checked_labels
-from fedade.data.download import damaged
+from fedade.data.download import unreadable_array
 from fedade.data.readers.cifar import load_array
 
 Part = tuple[NDArray[np.generic], NDArray[np.generic], Path]
@@ -48,14 +47,21 @@ def _part(folder: Path, part: str) -> Part | None:
 def _npz_part(path: Path) -> Part | None:
     if not path.is_file():
         return None
-    if path.suffix != ".npz":  # numpy takes a table for a pickle, and says how to read it unsafely
-        raise FedadeError(f"{path} is no .npz file; write one with numpy.savez('data.npz', inputs=..., labels=...)")
+    content: dict[str, NDArray[np.generic]] = {}
+    name = "arrays"
     try:
         # numpy leaves a file that it opened itself open when it turns out not to be an archive.
-        with storage.reading_arrays(), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            content: Mapping[str, NDArray[np.generic]] = dict(arrays)
+        with path.open("rb") as file:
+            if path.suffix != ".npz" or file.read(2) != b"PK":
+                raise FedadeError(
+                    f"{path} is no .npz file; write one with numpy.savez('data.npz', inputs=..., labels=...)"
+                )
+            file.seek(0)
+            with storage.reading_arrays(), np.load(file, allow_pickle=False) as arrays:
+                for name in arrays.files:
+                    content[name] = arrays[name]
     except (OSError, ValueError, LookupError) as error:
-        raise damaged(path, str(error)) from error
+        raise unreadable_array(path, name, error) from error
     if not {"inputs", "labels"} <= set(content):
         raise FedadeError(f"{path} holds {', '.join(content) or 'nothing'}; expected arrays 'inputs' and 'labels'")
     return checked_inputs(content["inputs"], path), content["labels"], path

@@ -18,7 +18,7 @@ from fedade.core import storage
 from fedade.core.errors import FedadeError
 from fedade.data.corruptions.registry import MAX_SEVERITY, PUBLISHED
 from fedade.data.dataset import checked_labels
-from fedade.data.download import damaged, one_line
+from fedade.data.download import damaged, one_line, unreadable_array
 from fedade.data.readers.images import ImageReading, ImageShape, Undecoded
 
 SHAPE: ImageShape = (3, 32, 32)
@@ -209,5 +209,5 @@ def load_array(path: Path) -> NDArray[np.generic]:
         with storage.reading_arrays():
             array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise damaged(path, str(error)) from error
+        raise unreadable_array(path, "values", error) from error
     return array
