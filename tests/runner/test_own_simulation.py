@@ -102,7 +102,7 @@ def test_own_shifts_are_a_few_lines(deployment, tmp_path):
 
 def test_recorded_batches_are_streamed_as_they_came(deployment, tmp_path):
     inputs, labels = torch.rand(2, 3, 8, 4), torch.arange(48).view(2, 3, 8) % 3
-    streams = fedade.recorded_streams(inputs, labels, num_classes=3)
+    streams = fedade.recorded_streams([[*batches] for batches in inputs], labels.tolist(), num_classes=3)
     batch = streams.draw(np.array([1]), 2)
     assert torch.equal(batch.inputs[0], inputs[1, 1])
     torch.testing.assert_close(batch.prior.sum(-1), torch.ones(1))
@@ -218,6 +218,10 @@ def batch_of(clients: int) -> fedade.Batch:
         (lambda deployed: drifting(num_clients=0), "num_clients: Input should be greater than or equal to 1"),
         (lambda deployed: fedade.drifting_streams(torch.rand(2, 4), [0, 2]), "class 1 has no example to stream"),
         (lambda deployed: fedade.recorded_streams(torch.rand(2, 3), [0, 1], 2), "do not belong together"),
+        (
+            lambda deployed: fedade.recorded_streams([[torch.rand(8, 4), torch.rand(7, 4)]], [[[0] * 8, [0] * 7]], 2),
+            r"pass \[clients, timesteps, samples, ...\] and .* of numbers, all batches of one size",
+        ),
         (lambda deployed: fedade.corrupt_images(torch.rand(2, 3, 8, 8), "fog", 1), "images to corrupt are float32"),
     ],
 )

@@ -199,13 +199,22 @@ class RecordedStreams:
 
 
 def recorded_streams(inputs: Any, labels: Any, num_classes: int) -> Streams:
-    """Streams of batches that are at hand: inputs `[C, T, n, ...]` and their labels `[C, T, n]`, for scoring.
+    """Streams of batches that are at hand: inputs `[C, T, n, ...]` and their labels `[C, T, n]`, for scoring;
+    all batches have one size.
 
     >>> streams = recorded_streams(torch.rand(2, 5, 8, 4), torch.zeros(2, 5, 8, dtype=torch.int64), num_classes=3)
     >>> streams.num_clients, streams.num_timesteps
     (2, 5)
     """
-    batches, classes = torch.as_tensor(inputs), torch.as_tensor(labels)
+    try:
+        batches, classes = (
+            part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part)) for part in (inputs, labels)
+        )
+    except (TypeError, ValueError) as error:
+        raise FedadeError(
+            "recorded inputs and labels do not fill arrays; pass [clients, timesteps, samples, ...] and [clients, "
+            "timesteps, samples] of numbers, all batches of one size"
+        ) from error
     if classes.ndim != 3 or batches.shape[:3] != classes.shape or not classes.numel():
         raise FedadeError(
             f"recorded inputs {list(batches.shape)} and labels {list(classes.shape)} do not belong together; pass "
