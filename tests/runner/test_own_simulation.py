@@ -112,6 +112,17 @@ def test_recorded_batches_are_streamed_as_they_came(deployment, tmp_path):
     assert "recorded streams have no second draw" in fresh.failed["source"]
 
 
+def test_predictions_that_overflow_are_no_matter_of_a_rate_where_there_is_none(deployment, tmp_path):
+    rows, labels = data(1)
+    streams = fedade.drifting_streams(rows * 1e30, labels, num_clients=2, num_timesteps=2)
+    with pytest.warns(RuntimeWarning, match="have no result"):
+        results = fedade.simulate("fed-ade-plus", deployment, streams, out=tmp_path / "r")
+    assert (
+        "not finite, the model overflows; scale the stream's inputs as the held-out ones are"
+        in results.failed["fed-ade-plus"]
+    )
+
+
 def test_grey_and_colour_images_are_corrupted():
     for channels, name in ((1, "noise"), (3, "brightness")):
         images = torch.full((2, channels, 32, 32), 100, dtype=torch.uint8)

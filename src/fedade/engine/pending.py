@@ -40,10 +40,12 @@ def collect(pending: Sequence[PendingRows], federation: int = 0) -> Rows:
 
 def _refuse_faults(pending: Sequence[PendingRows], federation: int) -> None:
     """Name the first client whose data is broken, else the first whose model is: broken data spreads to models."""
-    diverged = "its predictions are not finite, the model diverged"
+    unlearned = "the model overflows; scale the stream's inputs as the held-out ones are"
+    diverged = "the model diverged; lower its learning rate (for most methods its setting `rate`)"
+    remedy = diverged if "learning_rate" in pending[0].computed else unlearned
     for flags, fault in {
         "whole": "the batch holds NaN or infinite values; clean the stream's data",
-        "finite": f"{diverged}; lower its learning rate (for most methods its setting `rate`)",
+        "finite": f"its predictions are not finite, {remedy}",
     }.items():
         broken = ~torch.cat([getattr(step, flags)[federation] for step in pending]).cpu()
         if broken.any():
