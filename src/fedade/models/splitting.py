@@ -144,8 +144,8 @@ def _checked_logits(whole: nn.Module, batch: Tensor) -> Tensor:
         raise FedadeError("the model answers the same inputs differently each time; switch its randomness off")
     if not rounds_to(_run(whole, batch.flip(0)), logits.flip(0)):
         raise FedadeError(
-            "the model answers the same inputs differently in another order: a copy of it reads what an earlier call "
-            "has kept, as where a hook writes to the model by name; make that hook a method of the model"
+            "the model answers the same inputs differently in another order; where that is a hook that writes to the "
+            "model by name, which a copy of it then reads, make the hook a method of the model"
         )
     return logits
 
