@@ -233,7 +233,9 @@ class Client:
         """The probabilities that the client answers with."""
         probabilities: Tensor = self.method.predict(ctx, client)
         if not probabilities.isfinite().all():
-            raise FedadeError("predictions are not finite, the model diverged; lower the method's setting `rate`")
+            raise FedadeError(
+                "predictions are not finite; scale inputs as the held-out ones are, or lower the method's learning rate"
+            )
         return probabilities
 
     def _refuse_broken(self, batch: ClientBatch) -> None:
