@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.func import vmap
 
+from fedade.checking.trials import OnlyRecordable
 from fedade.core.tokens import PADDING
 from fedade.parts.augmentation import DELETION, _blurred, _moved, _turned, augmentations, deletions
 
@@ -47,6 +48,13 @@ def test_views_depend_on_the_key_alone_and_can_be_mapped():
     for row, key in enumerate(keys):
         torch.testing.assert_close(together[row], torch.stack(list(augmentations(originals, key, 2))))
     assert not torch.equal(together[0], together[1])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_views_can_be_recorded_as_a_cuda_graph(channels):
+    originals, key = images(channels, 8), torch.tensor(4)
+    with OnlyRecordable():
+        assert len(list(augmentations(originals, key, 2))) == 2
 
 
 def test_a_view_of_a_text_lacks_some_tokens_and_keeps_the_order_of_the_others():

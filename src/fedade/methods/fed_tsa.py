@@ -138,11 +138,8 @@ def _draws(past: Tensor, keys: Tensor, steps: int) -> tuple[Tensor, ...]:
     times = past.shape[1]
     pairs = keys.unsqueeze(1) * _ANOTHER + keys
     over_time = vmap(lambda key: uniforms(key, (times, times), range(steps)))(keys)
-    removed, added = (
-        vmap(vmap(lambda key: uniforms(key, (times,), range(first, first + 2 * steps, 2))))(pairs)  # noqa: B023
-        for first in range(2)
-    )
-    drawn = over_time.movedim(1, 0), removed.permute(2, 3, 0, 1), added.permute(2, 3, 0, 1)
+    over_pairs = vmap(vmap(lambda key: uniforms(key, (times,), range(2 * steps))))(pairs).permute(2, 3, 0, 1)
+    drawn = over_time.movedim(1, 0), over_pairs[::2], over_pairs[1::2]
     return tuple(numbers.clamp_min(_LEAST).log() for numbers in drawn)
 
 

@@ -93,16 +93,16 @@ def _turned(pixels: Tensor, share: Tensor) -> Tensor:
     """Colours whose hue is a share of the circle further on, as HSV has it."""
     red, green, blue = torch.split(pixels, 1, -3)
     value, least = pixels.amax(-3, keepdim=True), pixels.amin(-3, keepdim=True)
-    range_ = value - least
-    steps = range_.clamp_min(_BLACK)
+    chroma = value - least
+    steps = chroma.clamp_min(_BLACK)
     sixths = torch.where(
         value == red,
         (green - blue) / steps,
         torch.where(value == green, 2 + (blue - red) / steps, 4 + (red - green) / steps),
     )
-    places = torch.tensor([5.0, 3.0, 1.0], device=pixels.device).reshape(_COLOUR, 1, 1)
+    places = torch.arange(5, 0, -2, device=pixels.device).reshape(_COLOUR, 1, 1)  # no list: it would be copied there
     apart = (places + sixths + 6 * share) % 6
-    return value - range_ * torch.minimum(apart, 4 - apart).clamp(0, 1)
+    return value - chroma * torch.minimum(apart, 4 - apart).clamp(0, 1)
 
 
 def _moved(pixels: Tensor, angle: Tensor, shift: tuple[Tensor, Tensor], zoom: Tensor) -> Tensor:
